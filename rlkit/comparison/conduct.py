@@ -157,6 +157,7 @@ def own_runs(comparison: Path) -> list[Path]:
 def report(folders: Sequence[Path], out: Path, command: str, missing: Sequence[str] = ()) -> Results:
     """Write, show and return the statistics of all finished runs; what is none is named and left out."""
     from rlkit.comparison import records
+    from rlkit.comparison.results import once
 
     found, left_out = [], []
     for folder in folders:
@@ -170,7 +171,7 @@ def report(folders: Sequence[Path], out: Path, command: str, missing: Sequence[s
     from rlkit.comparison import report as pages
 
     prepare_folder(out)
-    results = pages.write(records.apart(found), out, [*missing, *left_out], command)
+    results = pages.write(records.apart(once(found)), out, [*missing, *left_out], command)
     pages.show(results)
     say(f"the page: {out / 'index.html'}")
     return results

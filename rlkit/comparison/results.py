@@ -1,8 +1,10 @@
 """Records → the numbers of a comparison, as the one dictionary that results.json, the figures and the tables show."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import combinations
+from pathlib import Path
 from statistics import median
 
 import numpy as np
@@ -27,10 +29,22 @@ from rlkit.comparison.numbers import (
 from rlkit.comparison.records import Record
 from rlkit.statistics import runs as run_statistics
 from rlkit.statistics.runs import Array, Statistic
+from rlkit.terminal import warn
 
 THRESHOLDS = 201  # points of a performance profile
 SMOOTH = 3  # a curve of held-out evaluations has this many points after step 0 at least, else the attempts are
 Cells = dict[str, dict[str, list[Record]]]  # env → algo → its runs
+
+
+def once(found: Sequence[Record]) -> list[Record]:
+    """Without copies of a run: its settings and seed give one result, which is one draw wherever else it lies."""
+    first: dict[str, Record] = {}
+    for r in found:
+        same = replace(r, folder=Path(), seconds=0.0, command="", curves={}, alarms=[])
+        other = first.setdefault(repr(same), r)
+        if other is not r:
+            warn(f"left out: {r.folder} has the settings, the seed and the score of {other.folder}: it counts once")
+    return [*first.values()]
 
 
 def compute(records: Sequence[Record], missing: Iterable[str] = ()) -> Results:

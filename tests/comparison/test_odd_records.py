@@ -38,6 +38,18 @@ def test_seeds_far_apart_are_listed_and_not_counted_through(tmp_path: Path, caps
     assert words.size({**results, "runs": runs}).endswith("seeds 2 to 4")  # type: ignore[typeddict-item]
 
 
+def test_a_run_that_lies_twice_counts_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As a copy, or under another name, as where a comparison of one env.id is given a second one."""
+    one = folder(tmp_path / "ppo-gym-s3")
+    again = folder(tmp_path / "ppo-gym_CartPole-v1-s3", seconds=9.0)
+    other = folder(tmp_path / "other", {**AFTER, "mean": 6.5})
+    assert compare.main([str(one), str(again), str(other), f"out={tmp_path / 'out'}"]) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"{again} has the settings, the seed and the score of {one}: it counts once" in said
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert results["envs"]["cartpole"]["algos"]["ppo"]["runs"] == 2
+
+
 def test_unequal_seeds_are_told_with_what_they_do_and_no_more() -> None:
     other = [*grid(a_x=[0.1, 0.2, 0.4, 0.5]), *(run("b", "x", seed, 0.1 * seed) for seed in (1, 2, 3, 7))]
     said = " ".join(caveats(other, compute(other)))
