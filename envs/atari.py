@@ -51,7 +51,8 @@ class Games(Vector):
             config.game,
             n,
             num_threads=min(config.threads, n),
-            max_num_frames_per_episode=SKIP * config.step_limit,
+            # It ends a step at its limit before it has the last frame: `step` counts instead.
+            max_num_frames_per_episode=SKIP * (config.step_limit + 1),
             repeat_action_probability=config.sticky,
             frameskip=SKIP,
             reward_clipping=False,
@@ -64,6 +65,7 @@ class Games(Vector):
         actions = [*self.games.ale.get_action_set()]
         self.fire = actions.index(Action.FIRE) if Action.FIRE in actions else None
         self.lives, self.lost = np.zeros(n, dtype=np.int32), np.zeros(n, dtype=bool)
+        self.steps = np.zeros(n, dtype=np.int64)
         self.seen: Array = np.empty(0)
 
     def reset(
@@ -74,16 +76,17 @@ class Games(Vector):
         self.seen, info = self.games.reset(
             seed=np.asarray(seed)[rows], options={"reset_mask": rows} if options else None
         )
-        self.lives, self.lost = info["lives"], self.lost & ~rows
+        self.lives, self.lost, self.steps = info["lives"], self.lost & ~rows, np.where(rows, 0, self.steps)
         return self.seen, {}
 
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
         """One step of every copy; one that lost a life in the step before presses FIRE, whatever its action is."""
         if self.fire is not None and self.lost.any():
             actions = np.where(self.lost, self.fire, actions)
-        self.seen, reward, terminated, truncated, info = self.games.step(actions)
+        self.seen, reward, terminated, _, info = self.games.step(actions)
+        self.steps += 1
         self.lost, self.lives = info["lives"] < self.lives, info["lives"]
-        return self.seen, reward, terminated, truncated, {LIFE: self.lost}
+        return self.seen, reward, terminated, self.steps >= self.step_limit, {LIFE: self.lost}
 
     def render(self) -> tuple[Array, ...]:
         """The newest frame of each copy, as it is seen [336, 336, 3]."""

@@ -57,6 +57,18 @@ def test_fire_is_pressed_after_each_lost_life() -> None:
 
 
 @pytest.mark.slow
+def test_the_step_limit_shows_what_a_longer_game_would_show() -> None:
+    short, long = (atari.Games(atari.Config(threads=1, step_limit=limit), 2) for limit in (12, 100))
+    for games in (short, long):
+        games.reset(seed=[0, 1])
+    for step in range(1, 13):
+        action = np.array([step % 4, (step + 1) % 4])
+        seen, _, terminated, truncated, _ = short.step(action)
+        assert np.array_equal(seen, long.step(action)[0]) and not terminated.any()
+        assert truncated.tolist() == [step == 12] * 2
+
+
+@pytest.mark.slow
 def test_each_copy_begins_where_its_seed_says() -> None:
     games = atari.Games(atari.Config(threads=1), 2)
     first = games.reset(seed=[7, 8])[0].copy()
