@@ -1,6 +1,7 @@
 """The common base of language models and reward models: a decoder with its tokenizer."""
 
 import heapq
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -137,7 +138,7 @@ class Backbone(Sourced, PolicyModule):
         edges = self.tokenizer.answer_edges() if any(chats) else ("", "", 0, False, "")
         before, after, end, trims, behind = edges
         texts = [
-            framed(unsaid(before, prompt, x), trimmed(x) if trims else x, after)
+            framed(unsaid(before, prompt, x), unopened(prompt, trimmed(x) if trims else x), after)
             if chat and not rendered(x)
             else without(x, behind)
             for x, prompt, chat in zip(completions, asked, chats, strict=True)
@@ -233,6 +234,17 @@ def unsaid(before: str, prompt: str, text: str) -> str:
     """What a chat template writes before an answer, unless the prompt or the answer has such thoughts already."""
     words = before.split()
     return "" if words and (prompt.endswith(before) or any(word in text for word in words)) else before
+
+
+def unopened(prompt: str, text: str) -> str:
+    """The text without the tag that opens its thoughts, where a prompt ends with it: the template writes it once."""
+    opened = re.search(r"(<\w+>)(\s*)$", prompt)
+    words = text.lstrip()
+    if not opened or not words.startswith(opened[1]):
+        return text
+    rest = words.removeprefix(opened[1])
+    rest = rest.lstrip() if opened[2] else rest
+    return text.part(len(text) - len(rest)) if isinstance(text, Prompt) else rest
 
 
 def framed(before: str, text: str, after: str) -> Prompt:

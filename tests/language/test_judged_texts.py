@@ -76,6 +76,24 @@ def test_thoughts_that_a_template_puts_before_an_answer_are_read_alike_everywher
     assert policy.decode(policy.encode([shut], [data("Blue")])) == ["Blue"]
 
 
+def test_a_tag_that_the_prompt_ends_with_is_not_learned_again() -> None:
+    """Qwen3-Thinking's prompt opens the thoughts, and a demonstration has them with their tag."""
+    template = (
+        "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}{% if m.role == 'assistant' and '<think>' not in "
+        "m.content %}{{ '<think>\n\n</think>\n\n' }}{% endif %}{{ m.content + '<|im_end|>\n' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n<think>\n' }}{% endif %}"
+    )
+    tokenizer = templates.ours(templates.qwen(), template)
+    policy = LanguageModel.fresh(tokenizer, width=32, layers=1, heads=2, context=128)
+    asked = (Turn("user", data("What color?")),)
+    for answer in ("<think>\nHm.\n</think>\n\nBlue", "Blue"):
+        compared = policy.encode(*sides(policy, [Pair("", answer, "No", turns=asked)]))[:1]
+        shown = policy.encode(policy.chat([asked], {}), [data(answer)])
+        assert torch.equal(shown["action"][shown["mask"]], compared["action"][compared["mask"]])
+    again = policy.encode(policy.chat([asked], {}), ["<think>\nHm.\n</think>\n\nBlue"])
+    assert policy.decode(again) == ["Hm.\n</think>\n\nBlue"]
+
+
 def test_special_tokens_that_a_policy_spells_are_ordinary_text() -> None:
     tokenizer = templates.ours(templates.qwen(), templates.CHATML)
     judge = RewardModel.on(LanguageModel.fresh(tokenizer, width=32, layers=1, heads=2, context=128), False)
