@@ -89,6 +89,7 @@ class Calling:
     def __init__(self, calls: Calls, stop: Sequence[str], rows: int) -> None:
         self.calls, self.stop = calls, stop
         self.made, self.failed = [0] * rows, [0] * rows
+        self.begun = [""] * rows  # the text behind the last "=" of each row: a token may be "=<<"
 
     def __call__(self, rows: Sequence[int], texts: Sequence[str]) -> list[str | None]:
         """The result where `=` follows an open `<<`; None after a stop string; else ""."""
@@ -97,7 +98,9 @@ class Calling:
     def _answer(self, row: int, text: str) -> str | None:
         if cut(text, self.stop) != text:
             return None
+        text = self.begun[row] + text
         asked = asked_for(text)
+        self.begun[row] = text.rpartition(CALL)[2]
         if asked is None:  # a text with an end token is over; one at the limit of tokens is truncated
             return ""
         written, failed = self.calls.result(asked)

@@ -7,6 +7,7 @@ from fractions import Fraction
 import pytest
 
 from rlkit.text.calculator import NoResult, calculate
+from rlkit.text.tools import Calling, Calls
 
 
 @pytest.mark.parametrize(
@@ -85,3 +86,11 @@ def tokens(text):
         yield from filter(None, (part, letter))
         part = ""
     yield part
+
+
+def test_a_call_may_open_in_the_token_that_holds_an_earlier_equals_sign() -> None:
+    """GSM8K often has 48/2=<<48/2=24>>, and `=<<` or `=<` is one token of some tokenizers."""
+    for turns in (["48/2=<<", "48/2="], ["48/2=<", "<48/2="], ["<<48=2", "<<48/2="]):
+        calling = Calling(Calls("calculator", calculate), (), 1)
+        assert [calling([0], [text]) for text in turns] == [[""], ["24>>"]]
+        assert calling([0], ["5="]) == [""]
