@@ -22,8 +22,9 @@ def told(env: ControlEnv, frames: list[video.Frame]) -> Json:
     assert space is not None, "a control problem has spaces"
     rows = np.array([frame["observation"] for frame in frames], spaces.row(space)[1])
     parts = [(".".join(path), x.reshape(len(rows), -1)) for path, _, x in spaces.leaf_arrays(space, rows)]
-    own = [f"{path} {i}" if x.shape[1] > 1 else path for path, x in parts if path for i in range(x.shape[1])]
     few = not is_image(space) and sum(x.shape[1] for _, x in parts) <= MOST
+    named = [(path, x.shape[1]) for path, x in parts if path and few]
+    own = [f"{path} {i}" if size > 1 else path for path, size in named for i in range(size)]
     return {
         "names": {"observation": own or list(called.observation), "action": list(called.action)},
         "observation": np.hstack([x for _, x in parts]).tolist() if few else None,

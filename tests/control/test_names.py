@@ -77,3 +77,13 @@ def test_the_parts_of_a_dict_are_shown_as_numbers_with_their_names() -> None:
     told = seen.told(env, [frame, frame])
     assert told["observation"] == [[257, 0.5, -0.25]] * 2
     assert told["names"]["observation"] == ["goal", "near.at 0", "near.at 1"]
+
+
+def test_the_numbers_of_an_image_in_a_dict_are_neither_shown_nor_named() -> None:
+    space = Dict({"camera": Box(0, 255, (16, 16, 3), np.uint8), "goal": Discrete(4)})
+    row = spaces.one(space, {"camera": np.zeros((16, 16, 3), np.uint8), "goal": 2})
+    frame: Any = {"observation": row.tolist(), "action": 1, "reward": 0.0, "value": None}
+    env: Any = SimpleNamespace(source="", observation_space=space, action_space=Discrete(2))
+    told = seen.told(env, [frame])
+    assert told["observation"] is None
+    assert told["names"]["observation"] == []
