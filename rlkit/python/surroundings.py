@@ -11,7 +11,8 @@ import torch
 
 from rlkit.errors import UserError
 
-PRODUCTS = torch.backends.mkldnn.matmul, torch.backends.cuda.matmul  # type: ignore[attr-defined]  # torch's stubs lack it
+_cpu = torch.backends.mkldnn
+PRODUCTS = _cpu.matmul, _cpu.conv, _cpu.rnn, torch.backends.cuda.matmul  # type: ignore[attr-defined]  # torch's stubs lack them
 _training: dict[int, int] = {}  # by process, as a fork copies this, the thread that trains
 
 

@@ -54,17 +54,33 @@ def test_threads_signals_and_global_random_states_stay_as_they_were(tmp_path: Pa
         torch.set_num_threads(1)
 
 
+def precisions() -> list[str]:
+    return [kind.fp32_precision for kind in PRODUCTS]
+
+
 @pytest.mark.parametrize("precision", ["high", "medium"])
 def test_a_run_multiplies_in_whole_float32(precision: str) -> None:
     torch.set_float32_matmul_precision(precision)
     try:
-        before = [kind.fp32_precision for kind in PRODUCTS]
+        before = precisions()
         with usual():
-            assert [kind.fp32_precision for kind in PRODUCTS] == ["ieee", "ieee"]
-        assert [kind.fp32_precision for kind in PRODUCTS] == before != ["ieee", "ieee"]
+            assert {*precisions()} == {"ieee", "none"}
+        assert precisions() == before
         assert torch.get_float32_matmul_precision() == precision
     finally:
         torch.set_float32_matmul_precision("highest")
+
+
+def test_a_run_convolves_in_whole_float32() -> None:
+    """As torch.backends.fp32_precision sets it for each kind of product."""
+    convolution = torch.backends.mkldnn.conv  # type: ignore[attr-defined]  # torch's stubs lack it
+    convolution.fp32_precision = "bf16"
+    try:
+        with usual():
+            assert convolution.fp32_precision == "ieee"
+        assert convolution.fp32_precision == "bf16"
+    finally:
+        convolution.fp32_precision = "none"
 
 
 @pytest.mark.slow
