@@ -6,7 +6,7 @@ from rlkit.policies.exploration import Persistent, epsilon
 from rlkit.policies.factory import Network
 from rlkit.policies.networks import Actor, ActorCritic, QNetwork
 from rlkit.policies.normalize import Normalizer, RewardScale
-from rlkit.policies.optimizers import LearningRate, Optimization, adam, clip_gradients, discount, parameters_of, rmsprop
+from rlkit.policies.optimizers import LearningRate, Optimization, adam, clip_gradients, discount, rmsprop
 from rlkit.policies.requirements import (
     check_reach,
     check_rollout,
@@ -21,6 +21,7 @@ from rlkit.policies.requirements import (
 )
 from rlkit.policies.tables import PolicyTable, StepSize, Table, ValueTable, meetings
 from rlkit.policies.twins import Temperature, fixed, follow
+from rlkit.shards import parameters_of
 from rlkit.tape import Tape
 
 __all__ = [
