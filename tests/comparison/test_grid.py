@@ -208,12 +208,14 @@ def test_ctrl_c_while_watching_stops_every_run(tmp_path, monkeypatch, capsys):
     futures = grid.by_processes(jobs, 1, tmp_path / ".stop")
     until(jobs[0].folder / "ready")
 
-    def interrupt(_: float) -> None:
-        monkeypatch.undo()
+    show = view.View.show
+
+    def interrupt(given: view.View) -> None:  # not time.sleep, in which the threads wait for their processes
+        show(given)
         os.kill(os.getpid(), signal.SIGINT)
         signal.pause()  # the handler raises
 
-    monkeypatch.setattr(view.time, "sleep", interrupt)
+    monkeypatch.setattr(view.View, "show", interrupt)
     with pytest.raises(KeyboardInterrupt):
         view.watch(jobs, futures, tmp_path / ".stop")
     assert (jobs[0].folder / "left").exists() and starts(jobs[1]) == []
@@ -248,7 +250,10 @@ def test_a_signal_to_leave_stops_every_run_however_often_it_comes(name, tmp_path
     jobs, number = [job(tmp_path, "lasts"), job(tmp_path, "works")], signal.Signals[name]
     before = signal.getsignal(number)
 
-    def interrupt(_: float) -> None:
+    show = view.View.show
+
+    def interrupt(given: view.View) -> None:
+        show(given)
         if not (jobs[0].folder / "ready").exists():
             return
         try:
@@ -256,7 +261,7 @@ def test_a_signal_to_leave_stops_every_run_however_often_it_comes(name, tmp_path
         finally:
             os.kill(os.getpid(), number)  # as a shell repeats what the closed terminal said
 
-    monkeypatch.setattr(view.time, "sleep", interrupt)
+    monkeypatch.setattr(view.View, "show", interrupt)
     assert conduct.carry_out(jobs, 1, tmp_path) is None
     assert (jobs[0].folder / "left").exists() and starts(jobs[1]) == []
     assert signal.getsignal(number) is before
