@@ -32,6 +32,7 @@ def caveats(records: Sequence[Record], results: Results) -> list[str]:
         *references(records, results),
         *unmoved(records, results),
         *unequal_settings(records),
+        *one_problem(records, results),
         *unequal_starts(records),
         *tuned_for_one(records),
         *unequal_versions(records),
@@ -169,6 +170,19 @@ def unequal_settings(records: Sequence[Record]) -> Iterator[str]:
                 yield f"{key.removeprefix(MARKS)} has changed between the runs on {env}."
             elif key.startswith("env.") and key not in NOT_THE_TASK:
                 yield f"The runs on {env} were not given the same task: {key} is {values}."
+
+
+def one_problem(records: Sequence[Record], results: Results) -> Iterator[str]:
+    """Columns of one problem, as `cartpole` and a later `cartpole max_steps=500` are."""
+    columns: dict[str, list[str]] = {}
+    for env in results["shared"]:
+        given = next((r.settings for r in records if r.env == env and r.settings), {})
+        keys = sorted(key for key in given if key.startswith("env.") and key not in NOT_THE_TASK)
+        task = repr([(key, given[key], given.get(f"{MARKS}{given[key]}")) for key in keys])
+        columns.setdefault(task if keys else env, []).append(env)
+    for same in columns.values():
+        if len(same) > 1:
+            yield f"{listed(same)} are one problem: it weighs {len(same)} times in the numbers over all environments."
 
 
 def unequal_starts(records: Sequence[Record]) -> Iterator[str]:

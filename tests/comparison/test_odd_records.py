@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,20 @@ def test_unequal_seeds_are_told_with_what_they_do_and_no_more() -> None:
     fewer = grid(a_x=[0.1, 0.2, 0.3], b_x=[0.2, 0.3, 0.4], a_y=[0.1, 0.2], b_y=[0.1, 0.3])
     said = " ".join(caveats(fewer, compute(fewer)))
     assert "An environment with more runs of an algorithm weighs more" in said and "different seeds" not in said
+
+
+def test_two_columns_of_one_problem_are_told() -> None:
+    """As where a comparison with `env.slippery=false` goes on with `false,true`: then each is a column."""
+    tasks = {"lake": "False", "lake slippery=false": "False", "lake slippery=true": "True"}
+    given = [
+        replace(run(algo, env, 0, 0.1 * i), settings={"env.name": "lake", "env.slippery": slippery})
+        for i, (env, slippery) in enumerate(tasks.items())
+        for algo in ("a", "b")
+    ]
+    said = " ".join(caveats(given, compute(given)))
+    once = "lake and lake slippery=false are one problem: it weighs 2 times in the numbers over all environments."
+    assert once in said and said.count("one problem") == 1
+    assert "one problem" not in " ".join(caveats(given[2:], compute(given[2:])))
 
 
 def test_tables_of_80_columns_cut_no_name_and_no_number(
