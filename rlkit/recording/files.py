@@ -195,15 +195,15 @@ def is_number(value: object) -> TypeGuard[float]:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Write a file that replaces `path` once it is complete and on the disk.
+def replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
+    """Write a file that replaces `path` once it is complete and on the disk, with this mode less the umask.
 
     Raises: UserError where that fails, or where `path` is a link; the old file stays.
     """
     refuse_link(path)
     new = beside(path)
     try:
-        handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINK | BINARY, 0o666)
+        handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINK | BINARY, mode)
         with os.fdopen(handle, "wb") as file:
             hold(handle)  # `sweep` leaves it to its writer
             yield file
@@ -223,7 +223,7 @@ def part_from_others(path: Path) -> None:
     Raises: UserError where that fails, or where it is a link.
     """
     if os.path.isfile(path) and path.stat().st_nlink > 1:
-        with there(path), opened(path) as old, replacing(path) as new:
+        with there(path), opened(path) as old, replacing(path, path.stat().st_mode & 0o777) as new:
             shutil.copyfileobj(old, new)
 
 

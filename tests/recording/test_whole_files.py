@@ -22,12 +22,14 @@ def test_a_whole_file_or_none(tmp_path: Path) -> None:
 
 def test_what_is_added_to_a_file_is_not_added_to_its_other_names(tmp_path: Path) -> None:
     (tmp_path / "other").write_text("kept\n")
+    (tmp_path / "other").chmod(0o600)
     os.link(tmp_path / "other", tmp_path / "a.txt")
     for told in ("more\n", "still more\n"):
         with open(tmp_path / "a.txt", "a", opener=no_link) as file:
             file.write(told)
     assert (tmp_path / "other").read_text() == "kept\n"
     assert (tmp_path / "a.txt").read_text() == "kept\nmore\nstill more\n"
+    assert (tmp_path / "a.txt").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
