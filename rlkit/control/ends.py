@@ -1,6 +1,6 @@
 """Where episodes end: whether a step ended them, and what each earned until then."""
 
-from typing import TypeGuard
+from typing import NoReturn, TypeGuard
 
 import numpy as np
 
@@ -19,6 +19,14 @@ def either(terminated: object, truncated: object, called: object) -> Array:
         raise UserError(f"{called}: step gave terminated and truncated of {kinds}: return arrays of bool, one a copy")
     done: Array = terminated | truncated
     return done
+
+
+def refuse_columns(reward: Array, terminated: Array, truncated: Array, called: object) -> NoReturn:
+    """Name what has no shape [n]: of rewards [n, 1] each copy would be paid what all have earned."""
+    shapes = ", ".join(f"{np.shape(x)}" for x in (reward, terminated, truncated))
+    raise UserError(
+        f"{called}: step gave reward, terminated and truncated of shapes {shapes}: return one value a copy in each"
+    )
 
 
 def is_mask(flags: object) -> TypeGuard[Array]:

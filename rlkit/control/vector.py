@@ -19,7 +19,7 @@ from torch import Tensor
 
 from rlkit import spaces
 from rlkit.control import workers
-from rlkit.control.ends import either
+from rlkit.control.ends import either, refuse_columns
 from rlkit.errors import UserError, one_line
 from rlkit.fields import GROUPS, Needs
 
@@ -153,6 +153,8 @@ class Copies:
             raise
         done = either(terminated, truncated, self.vector)
         total = self.earned + reward * self.acting  # before the rows that act change
+        if not done.shape == total.shape == self.began.shape:
+            refuse_columns(reward, terminated, truncated, self.vector)
         self.earned, self.began = np.where(done, 0.0, total), done | ~self.acting
         self.ages += 1
         if self.lives:

@@ -54,6 +54,21 @@ def test_flags_of_a_vector_environment_that_are_no_array_are_one_line(given: obj
         either(given, given, "mine")
 
 
+@pytest.mark.parametrize("wrong", [1, 2, 3])
+def test_columns_of_a_vector_environment_in_place_of_rows_are_one_line(wrong: int) -> None:
+    """NumPy would add rewards of [n, 1] to each copy's sum."""
+
+    class Column(Native):
+        def step(self, actions: Any) -> Any:
+            given = list(super().step(actions))
+            given[wrong] = given[wrong][:, None]
+            return tuple(given)
+
+    made = ControlEnv(lambda n: Column("bool", AutoresetMode.DISABLED), 3, source="mine")
+    with pytest.raises(UserError, match=r"step gave reward, terminated .* shapes .*\(3, 1\).*: return one value"):
+        made.rollout(Draws(made), steps=8)
+
+
 @pytest.mark.parametrize("kind", ["uint8", "int64", "float32"])
 def test_numbers_in_place_of_flags_of_a_vector_environment_are_one_line(kind: str) -> None:
     """As an index, numbers choose rows 0 and 1: other copies were reset than those that ended."""
