@@ -133,6 +133,8 @@ class Storage:
             raise self.wrong(f"{path.name} cannot be read: {reason(error)}") from None
         if not stat.S_ISREG(there.st_mode) or there.st_size != size:
             raise self.wrong(f"{path.name} has {there.st_size:,} bytes, not {size:,}")
+        if there.st_nlink > 1:
+            raise self.wrong(f"{path.name} has a second name, a hard link, and what is written would stand in both")
         return self.mapped(path, like, rows)
 
     def mapped(self, path: Path, like: Tensor, rows: int) -> Tensor:

@@ -179,6 +179,7 @@ def go_on(folder: Path) -> None:
         (change_frame, r"\(it holds other frames\)"),
         (go_on, r"\(it holds other steps\)"),
         (link, r"reward.ring is a link, and nothing is written through one"),
+        (lambda folder: os.link(folder / "reward.ring", folder / "x"), r"\(reward.ring has a second name, a hard link"),
     ],
 )
 def test_files_that_are_not_those_of_the_checkpoint_are_refused(
