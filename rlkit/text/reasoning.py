@@ -28,8 +28,9 @@ TELL = 10.0  # seconds until a message says that making problems takes long
 OPEN, CLOSE = "<answer>", "</answer>"
 Options = Mapping[str, object]
 
-# A set of words has one order in every process.
-PROCESS = Process(CHILD, "env=reasoning", "reasoning-gym", INSTALL, {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"})
+# A set of words has one order in every process. Its assertions check options, which it evaluates: none may be left out.
+SAME = {"PYTHONHASHSEED": "0", "PYTHONOPTIMIZE": "", "OMP_NUM_THREADS": "1"}
+PROCESS = Process(CHILD, "env=reasoning", "reasoning-gym", INSTALL, SAME)
 _scores: dict[str, float] = {}  # by the question
 _told: set[str] = set()
 

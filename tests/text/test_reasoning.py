@@ -84,6 +84,17 @@ def test_an_option_that_is_no_text_is_one_line(key: object) -> None:
 
 
 @needs
+@needs
+@pytest.mark.slow  # it starts the process anew
+def test_an_option_is_never_run_as_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONOPTIMIZE", "1")  # leaves out the assertions by which the package checks options
+    reasoning.PROCESS.close()
+    code = f"+open({str(tmp_path / 'ran')!r}, 'w').write('')+"
+    with pytest.raises(UserError, match="basic_arithmetic does not take"):
+        reasoning.check_options("basic_arithmetic", {"operators": [code, "+"], "min_terms": 6})
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_task_of_few_questions_holds_out_none_that_is_trained_on() -> None:
     options = {"min_trials": 3, "max_trials": 4}
     found = reasoning.problems("coin_flip", options, {"train": 20, "validation": 4, "test": 4})
