@@ -200,9 +200,11 @@ class Limited(Protocol):
 
 def step_limit(vector: Vector) -> int | None:
     """The step limit that the vector environment, the specification of its copies or a wrapper around them tells."""
-    if isinstance(vector, Limited):
-        return vector.step_limit
-    copy = vector.envs[0] if isinstance(vector, SyncVectorEnv) else None
+    inner = vector.unwrapped
+    for told in (vector, inner):
+        if isinstance(told, Limited):
+            return told.step_limit
+    copy = inner.envs[0] if isinstance(inner, SyncVectorEnv) else None
     spec = vector.spec if copy is None else copy.spec
     if spec is not None and spec.max_episode_steps is not None:
         return spec.max_episode_steps

@@ -67,22 +67,23 @@ class Copies:
         if mode is None:
             raise UserError(f"{vector} does not say how it resets: set metadata['autoreset_mode'] to an AutoresetMode")
         self.vector, self.n, self.mode, self.next_seed = vector, vector.num_envs, AutoresetMode(mode), next_seed
+        inner = vector.unwrapped  # a wrapper hides what it can do
         # SAME_STEP hands out the last observation of an episode behind the reset, which may have written over it.
-        if self.mode is AutoresetMode.SAME_STEP and isinstance(vector.unwrapped, AsyncVectorEnv):
+        if self.mode is AutoresetMode.SAME_STEP and isinstance(inner, AsyncVectorEnv):
             raise UserError(
                 f"{vector} resets its copies before it sends the last observation of an episode, which may be lost by "
                 "then: make it with autoreset_mode=AutoresetMode.DISABLED"
             )
-        if self.mode is AutoresetMode.SAME_STEP and isinstance(vector.unwrapped, SyncVectorEnv):
-            for env in vector.unwrapped.envs:  # who made it goes on reading and setting its attributes
+        if self.mode is AutoresetMode.SAME_STEP and isinstance(inner, SyncVectorEnv):
+            for env in inner.envs:  # who made it goes on reading and setting its attributes
                 env.step = functools.partial(kept, env.step)  # type: ignore[method-assign]
         self.action_space, self.observation_space = vector.single_action_space, vector.single_observation_space
         self.action_shape, self.action_type = spaces.action_shape(self.action_space)
         self.resets_alone = self.mode is not AutoresetMode.DISABLED
         # A vector env with one generator for all its copies takes one seed, not one for each.
-        self.separate = isinstance(vector.unwrapped, (SyncVectorEnv, AsyncVectorEnv))
+        self.separate = isinstance(inner, (SyncVectorEnv, AsyncVectorEnv))
         self.seed_each = not self.resets_alone or self.separate
-        self.shared = vector if isinstance(vector, Shared) else None
+        self.shared = next((x for x in (vector, inner) if isinstance(x, Shared)), None)
         self.masked = spaces.masks_actions(self.observation_space)
         shape, kind = spaces.row(self.observation_space)
         self._plain = ((self.n, *shape), kind) if isinstance(self.observation_space, Box) else None
@@ -112,16 +113,18 @@ class Copies:
 
     def reseed(self, seeds: Sequence[int]) -> None:
         """Give each copy luck of its own, from `seeds[i]`, for the episode that was just reset."""
-        if isinstance(self.vector, Reseeds):
-            self.vector.reseed(seeds)
-            return
+        inner = self.vector.unwrapped
+        for vector in (self.vector, inner):
+            if isinstance(vector, Reseeds):
+                vector.reseed(seeds)
+                return
         # An environment that draws from np_random has seeded it in its reset; of others nobody knows the source.
         if not (self.separate and self._seeded()):
             raise UserError(
                 "env.luck=own needs an environment that draws from self.np_random, seeded by super().reset(seed=seed), "
                 f"or reseed(seeds) of its vector environment: {self.vector} has neither; give env.luck=shared"
             )
-        self.vector.set_attr("np_random", [np_random(seed)[0] for seed in seeds])  # type: ignore[attr-defined]
+        inner.set_attr("np_random", [np_random(seed)[0] for seed in seeds])  # type: ignore[attr-defined]
 
     def check_luck(self) -> None:
         """Raises: UserError where `reseed` is impossible."""
@@ -133,7 +136,7 @@ class Copies:
         return np.ones(self.n, dtype=bool) if self.shared is None else self.shared.acting.copy()
 
     def _seeded(self) -> bool:
-        return list(self.vector.get_attr("np_random_seed")) == self.seeds  # type: ignore[attr-defined]
+        return list(self.vector.unwrapped.get_attr("np_random_seed")) == self.seeds  # type: ignore[attr-defined]
 
     def restart(self, rows: Array) -> None:
         """Start the next episode in the rows where `rows` is True."""
