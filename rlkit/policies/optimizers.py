@@ -76,7 +76,8 @@ class Parametrized(Protocol):
 def adam(module: Parametrized, config: Optimization, *others: tuple[Parametrized, float]) -> torch.optim.Optimizer:
     """AdamW over the trainable parameters (Adam when weight_decay is 0): one fused kernel per step.
 
-    others: modules with a learning rate of their own.
+    others: modules with a learning rate of their own. A small network on a CPU is moved as a whole: what gets no
+    gradient in a step counts as one of gradient 0, and what must not move then is frozen, by `requires_grad_(False)`.
 
     Raises: UserError where the configuration is another than `Optimization`.
     """
