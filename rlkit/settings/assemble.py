@@ -263,6 +263,8 @@ def check_splits(env: Env, run: config.Run, given: Sequence[str]) -> None:
     between = "evaluate_every" if run.evaluate_every else "evaluations" if run.evaluations else ""
     if between and not splits["validation"]:
         raise UserError(f"{between} needs validation problems and there are none: hold some out, or set {between}=0")
+    if run.measure == "best" and "measure" in given and not splits["validation"]:
+        raise UserError("measure=best needs validation problems and there are none: hold some out, or leave it out")
     if run.validation_episodes and "validation_episodes" in given and not splits["validation"]:
         raise UserError("validation_episodes does nothing: there are no validation problems; leave it out")
 
