@@ -248,9 +248,10 @@ def unopened(prompt: str, text: str) -> str:
 
 
 def framed(before: str, text: str, after: str) -> Prompt:
-    """The text between what a template writes, on each side where it has no white space of its own."""
+    """The text between what a template writes; white space only on a side where the text has none of its own."""
     before = "" if text[:1].isspace() and before.isspace() else before
-    return joined([before, text, "" if text[-1:].isspace() else after])
+    after = "" if text[-1:].isspace() and after.isspace() else after
+    return joined([before, text, after])
 
 
 def scatter(values: Tensor, where: Tensor, shape: torch.Size) -> Tensor:

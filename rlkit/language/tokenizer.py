@@ -129,12 +129,13 @@ class Tokenizer:
         return self._puts_space() and not self.decode(self.encode_after([" a"]))[0].startswith(" ")
 
     def answer_edges(self) -> tuple[str, str, int, bool, str]:
-        """What the chat template writes before an answer, the white space after it, and the token that ends one.
+        """What the chat template writes before an answer, what it writes after it, and the token that ends one.
 
-        Before an answer it may be white space, or empty thoughts as Qwen3's. The token is the first end token that the
-        template writes after an answer. The fourth value says whether the template leaves out the answer's own white
-        space at both ends. The last is all that it writes after an answer where none of that is an end token: base
-        models have templates of such, and do not stop at <|im_end|>.
+        Before an answer it may be white space, or empty thoughts as Qwen3's; after it white space, or a mark as
+        Cohere's <|END_RESPONSE|>. The token is the first end token that the template writes after an answer. The fourth
+        value says whether the template leaves out the answer's own white space at both ends. The last is all that it
+        writes after an answer where none of that is an end token: base models have templates of such, and do not stop
+        at <|im_end|>.
         """
         if self.template is None:
             return "", "", self.eos_id, False, ""
@@ -147,8 +148,7 @@ class Tokenizer:
         ends = [x for x in ids if x in self.stop_ids]
         end = ends[0] if ends else self.eos_id
         left, found, _ = after.partition(self.decode([[end]], special=True)[0].strip())
-        left = left if found and left.isspace() else ""
-        return lead, left, end, str(spaced) == str(whole), "" if ends else after
+        return lead, left if found else "", end, str(spaced) == str(whole), "" if ends else after
 
     def answer_begins(self) -> str:
         """What the chat template writes between a question and its answer, without white space at the ends."""

@@ -114,3 +114,19 @@ def test_white_space_around_an_answer_goes_where_the_template_leaves_it_out() ->
         for answer in ("\n Blue \n", data("\n Blue \n")):  # a demonstration, and what a policy wrote
             batch = policy.encode(policy.chat([asked], {}), [answer])
             assert policy.decode(batch) == [kept] == policy.decode(trained)
+
+
+def test_a_mark_that_the_template_writes_behind_an_answer_is_part_of_it_everywhere() -> None:
+    """As Command R7B's <|END_RESPONSE|>, before the token that ends the turn."""
+    template = (
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+        "{{ '<|fim_prefix|>' if m.role == 'assistant' }}<|im_end|>\n{% endfor %}"
+        "{{ '<|im_start|>assistant\n' if add_generation_prompt }}"
+    )
+    policy = LanguageModel.fresh(templates.ours(templates.qwen(), template), width=32, layers=1, heads=2, context=128)
+    asked, texts = (Turn("user", data("What color?")),), ("It is blue.", "Green ")
+    trained = policy.encode(*sides(policy, [Pair("", *texts, turns=asked)]))
+    shown = policy.encode(policy.chat([asked, asked], {}), [data(text) for text in texts])
+    assert torch.equal(shown["action"][shown["mask"]], trained["action"][trained["mask"]])
+    green = shown["action"][1][shown["mask"][1]].tolist()
+    assert policy.tokenizer.decode([green], special=True) == ["Green <|fim_prefix|><|im_end|>"]
