@@ -142,13 +142,17 @@ class Writer(Backbone):
         found = [None if text is None else next(ids) for text in replies]
         for i, (turn, after) in enumerate(zip(turns, found, strict=True)):
             if after and turn[-1] in stops:
-                found[i] = self._beyond(turn[-1], after)
+                found[i] = self._beyond(turn, after)
         return found
 
-    def _beyond(self, end: int, reply: list[int]) -> list[int]:
-        """The tokens after the end token that a reply begins with, if it does; Llama 2's has a space before it."""
-        at = reply.index(end) if end in reply else 0
-        begins = end in reply and not self.tokenizer.decode([reply[:at]], special=True)[0].strip()
+    def _beyond(self, turn: list[int], reply: list[int]) -> list[int]:
+        """The tokens after the end token of a turn, if the reply begins with it: behind a space as Llama 2's, or behind
+        a mark that the turn has, too, as Command R7B's."""
+        if turn[-1] not in reply:
+            return reply
+        at = reply.index(turn[-1])
+        marked = turn[-at - 1 :] == reply[: at + 1]
+        begins = marked or not self.tokenizer.decode([reply[:at]], special=True)[0].strip()
         return reply[at + 1 :] if begins else reply
 
     def _asked(

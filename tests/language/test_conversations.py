@@ -171,6 +171,17 @@ def test_a_stop_string_that_is_a_special_token_is_not_put_there_twice() -> None:
     assert not any("<|im_end|><|im_end|>\n" in text for text in told)
 
 
+def test_a_mark_before_an_end_token_is_not_put_there_twice() -> None:
+    """As Command R7B's template writes <|END_RESPONSE|> before the token that ends a turn."""
+    tokenizer = templates.ours(templates.qwen(), templates.CHATML)
+    policy = LanguageModel.fresh(tokenizer, width=32, layers=1, heads=2, context=256)
+    between, rest = "<|fim_prefix|><|im_end|>\n<|im_start|>", tokenizer.encode(["\n<|im_start|>"])[0]
+    turns = tokenizer.encode(["5<|fim_prefix|><|im_end|>", "<|fim_prefix|><|im_end|>", "5<|im_end|>", "<|im_end|>"])
+    found = policy._respond(lambda rows, _: [between] * len(rows), tokenizer.stop_ids, [*range(4)], turns)
+    whole = tokenizer.encode([between])[0]
+    assert found == [rest, rest, whole, whole]
+
+
 @pytest.mark.slow
 def test_a_row_ends_where_the_context_does_and_nothing_is_lost() -> None:
     policy = model()  # a context of 128 tokens
