@@ -5,14 +5,15 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import numpy as np
 import torch
 
 from rlkit.errors import UserError
 
-_cpu = torch.backends.mkldnn
-PRODUCTS = _cpu.matmul, _cpu.conv, _cpu.rnn, torch.backends.cuda.matmul  # type: ignore[attr-defined]  # torch's stubs lack them
+_all: Any = torch.backends  # torch's stubs lack these; what is set for all holds where a kind has none of its own
+PRODUCTS = _all, _all.mkldnn.matmul, _all.mkldnn.conv, _all.mkldnn.rnn, _all.cuda.matmul
 _training: dict[int, int] = {}  # by process, as a fork copies this, the thread that trains
 
 
@@ -53,7 +54,7 @@ def usual() -> Iterator[None]:
             for products in PRODUCTS:
                 if (precision := products.fp32_precision) not in ("none", "ieee"):
                     stack.callback(setattr, products, "fp32_precision", precision)
-                    products.fp32_precision = "ieee"
+                    products.fp32_precision = "none" if products is _all else "ieee"
             yield
     finally:
         torch.set_default_dtype(dtype)

@@ -83,6 +83,19 @@ def test_a_run_convolves_in_whole_float32() -> None:
         convolution.fp32_precision = "none"
 
 
+def test_a_precision_for_all_kinds_is_the_callers_alone_to_change_afterwards() -> None:
+    """No kind keeps it as one of its own, which what the caller then sets for all would not reach."""
+    every = PRODUCTS[0]
+    every.fp32_precision = "tf32"
+    try:
+        with usual():
+            assert {*precisions()} <= {"ieee", "none"}
+        assert every.fp32_precision == torch.backends.mkldnn.conv.fp32_precision == "tf32"  # type: ignore[attr-defined]
+    finally:
+        every.fp32_precision = "none"
+    assert {*precisions()} <= {"ieee", "none"}
+
+
 @pytest.mark.slow
 def test_off_the_main_thread_it_is_the_same_run(trained: dict[str, rlkit.Run], tmp_path: Path) -> None:
     found: list[rlkit.Run] = []
