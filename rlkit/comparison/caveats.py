@@ -27,7 +27,7 @@ def caveats(records: Sequence[Record], results: Results) -> list[str]:
         *unequal_seeds(results),
         *unequal_lengths(results),
         *shorter(records),
-        *gaps(records),
+        *gaps(records, results),
         *measuring.unequal(records),
         *references(records, results),
         *unmoved(records, results),
@@ -119,10 +119,11 @@ def shorter(records: Sequence[Record]) -> Iterator[str]:
             yield f"Of {algo} on {env} the median run learned from {usual:,.0f} {unit}, and some from {listed(less)}."
 
 
-def gaps(records: Sequence[Record]) -> Iterator[str]:
+def gaps(records: Sequence[Record], results: Results) -> Iterator[str]:
     """Curves in which a validation that gave no number cannot be seen."""
     for r in records:
-        if found := r.curves["evaluation"].gaps if "evaluation" in r.curves else 0:
+        drawn = results["envs"][r.env]["curve"] == "evaluation"
+        if found := r.curves["evaluation"].gaps if drawn else 0:
             many = f"{found} validations" if found > 1 else "one validation"
             yield f"{r.algo} on {r.env}, seed {r.seed}: {many} gave no number; there its curve keeps the value before."
 
