@@ -54,7 +54,8 @@ def scores(env: Env, algo: Algorithm, episodes: int | None, when: str) -> tuple[
     found = {when: summarize(env.metric, found_scores, True)}
     if exact := env.exact(algo.policy, discount(algo.config)):
         found[when]["exact"] = exact
-    reasoned = env.ceiling(algo.policy, episodes) if when == "before" else None
+    with drawn_apart(env.seed, "test"):
+        reasoned = env.ceiling(algo.policy, episodes) if when == "before" else None
     if reasoned is not None:
         found["ceiling"] = summarize(env.metric, reasoned, True)
     return found, found_scores.samples or []
