@@ -3,6 +3,7 @@
 import itertools
 from dataclasses import dataclass
 from typing import Annotated, Literal
+from weakref import WeakValueDictionary
 
 import torch
 from annotated_types import Ge, Le
@@ -20,6 +21,7 @@ from rlkit.tape import joined
 
 MOST_LAYERS = 100
 Encoder = Annotated[str, Place("code", words=own_encoder.WORDS)]
+DRAWN: "WeakValueDictionary[int, Tensor]" = WeakValueDictionary()  # by their id, weights that were drawn here
 NARROW = 50  # numbers that features of images are brought to where actions join them
 
 
@@ -74,6 +76,7 @@ def initialize(layer: nn.Linear | nn.Conv2d, gain: float, network: Layers, gener
     uniform in ±1/√n, for n numbers that each output is made of.
     """
     assert layer.bias is not None, "all layers here have one"
+    DRAWN[id(layer.weight)] = layer.weight
     if network.init == "orthogonal":
         nn.init.orthogonal_(layer.weight, gain, generator=generator)
         nn.init.zeros_(layer.bias)

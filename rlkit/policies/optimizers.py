@@ -13,7 +13,7 @@ from rlkit import shards
 from rlkit.errors import UserError
 from rlkit.fields import Choose, Decay, Limit, Natural, Needs, NonNegative, Positive, Schedule
 from rlkit.policies.flat import Flat, FlatAdamW, FlatRMSprop, can_be_flat
-from rlkit.policies.own_encoder import MADE
+from rlkit.policies.layers import DRAWN
 from rlkit.shards import parameters_of
 from rlkit.terminal import warn
 
@@ -129,13 +129,14 @@ def optimizers(holder: object) -> list[torch.optim.Optimizer]:
 
 
 def check_apart(holder: object) -> None:
-    """Warn of networks that learn from the same first weights, as two critics whose smaller value is then either's.
+    """Warn of networks of ours that learn from the same first weights: of two critics the smaller value is either's.
 
-    A target network begins so on purpose, and does not learn. So do encoders of a user's own that read one file.
+    A target network begins so on purpose, and does not learn. What others made may begin so, as the layers of
+    torch.nn.TransformerEncoder.
     """
     learned = dict.fromkeys(p for optimizer in optimizers(holder) for p in parameters_of(optimizer) if p.requires_grad)
-    matrices = [p for p in learned if p.dim() > 1 and p.numel() and MADE.get(id(p)) is not p]
-    for x, y in itertools.combinations(matrices, 2):
+    drawn = [p for p in learned if DRAWN.get(id(p)) is p]
+    for x, y in itertools.combinations(drawn, 2):
         if (x.shape, x.device) == (y.shape, y.device) and torch.equal(x, y) and bool((x != x.flatten()[0]).any()):
             warn(
                 f"two networks of {type(holder).__name__} learn from the same first weights {list(x.shape)}, "
