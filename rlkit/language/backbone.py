@@ -27,6 +27,8 @@ from rlkit.prompts import Prompt, Turn, joined, rendered
 from rlkit.seeding import generator as named_generator
 from rlkit.terminal import warn
 
+THOUGHTS = r"think\w*|thought\w*|reason\w*"  # names of tags around thoughts
+
 
 class Backbone(Sourced, PolicyModule):
     """A network and its tokenizer; subclasses define the outputs computed from hidden states. Rows are never split."""
@@ -157,7 +159,9 @@ class Backbone(Sourced, PolicyModule):
         context = self.decoder.context
         rest = [after] * len(prompts) if isinstance(after, int) else [len(text.encode()) + 1 for text in after]
         # A token is a byte at least, so few texts have to be encoded; 8 for what the tokenizer puts before a prompt.
-        margin = 8 + (len(self.tokenizer.answer_edges()[0]) if any(map(rendered, prompts)) else 0)
+        chats = [prompt for prompt in prompts if rendered(prompt)]
+        before = self.tokenizer.answer_edges()[0] if chats else ""
+        margin = 8 + max((len(unsaid(before, prompt, "")) for prompt in chats), default=0)
         long = [i for i, prompt in enumerate(prompts) if len(prompt.encode()) + margin + rest[i] > context]
         if not long:
             return
@@ -231,19 +235,32 @@ def without(text: str, behind: str) -> str:
 
 
 def unsaid(before: str, prompt: str, text: str) -> str:
-    """What a chat template writes before an answer, unless the prompt or the answer has such thoughts already."""
-    words = before.split()
-    return "" if words and (prompt.endswith(before) or any(word in text for word in words)) else before
+    """What stands between a prompt and its answer: what a template writes there, unless either has such thoughts.
+
+    Where the prompt opens thoughts and the answer has none, their end: an answer would be learned as an open thought.
+    """
+    tags = re.findall(r"<[^<>\s]+>", before) or before.split()
+    tag, _ = opened(prompt, THOUGHTS)
+    if tags and (prompt.rstrip().endswith(tags[-1]) or any(each in text for each in [*tags, tag] if each)):
+        before = ""
+    end = tag.replace("<", "</")
+    return before if not tag or tag in text or end in before + text else f"\n{end}\n\n"
+
+
+def opened(prompt: str, name: str = r"\w+") -> tuple[str, str]:
+    """The tag that a prompt ends with, as <think>, and the white space behind it; else two empty texts."""
+    found = re.search(rf"(<(?:{name})>)(\s*)$", prompt)
+    return (found[1], found[2]) if found else ("", "")
 
 
 def unopened(prompt: str, text: str) -> str:
     """The text without the tag that opens its thoughts, where a prompt ends with it: the template writes it once."""
-    opened = re.search(r"(<\w+>)(\s*)$", prompt)
+    tag, space = opened(prompt)
     words = text.lstrip()
-    if not opened or not words.startswith(opened[1]):
+    if not tag or not words.startswith(tag):
         return text
-    rest = words.removeprefix(opened[1])
-    rest = rest.lstrip() if opened[2] else rest
+    rest = words.removeprefix(tag)
+    rest = rest.removeprefix(space) if rest.startswith(space) else rest.lstrip()
     return text.part(len(text) - len(rest)) if isinstance(text, Prompt) else rest
 
 

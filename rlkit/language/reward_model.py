@@ -16,7 +16,7 @@ from rlkit.disk import is_file
 from rlkit.errors import UserError
 from rlkit.language import folders
 from rlkit.language.adapters import write_json
-from rlkit.language.backbone import Backbone
+from rlkit.language.backbone import THOUGHTS, Backbone, opened
 from rlkit.language.files import read_json
 from rlkit.language.model import LanguageModel
 from rlkit.language.sharding import share_head
@@ -148,9 +148,10 @@ class RewardModel(Backbone):
             raise UserError("a reward model judges texts and writes none; use env=preferences, or env=gsm8k")
         written = self.writer.generate(prompts, repeats, max_tokens, greedy, forbid_first, generator, stop)
         repeated = [prompt for prompt in prompts for _ in range(repeats)]
-        completions = [cut(text, stop) for text in self.decode(written)]
-        texts: TensorDict = self.encode(repeated, completions).unflatten(0, (len(prompts), repeats))
-        return texts
+        texts = zip(repeated, self.decode(written), strict=True)
+        completions = [begun(prompt, cut(text, stop)) for prompt, text in texts]
+        rows: TensorDict = self.encode(repeated, completions).unflatten(0, (len(prompts), repeats))
+        return rows
 
     def check(self, prompts: Sequence[str], after: int | Sequence[str]) -> None:
         super().check(prompts, after + 1 if isinstance(after, int) else after)  # the end token is appended
@@ -177,6 +178,11 @@ def as_written(prompt: str, text: str, drops_space: bool) -> Prompt:
     return text if isinstance(text, Prompt) else data(text)
 
 
+def begun(prompt: str, text: str) -> str:
+    """What a policy wrote, with the tag that its prompt opened its thoughts with: it may have been cut within them."""
+    return f"{''.join(opened(prompt, THOUGHTS))}{text}" if rendered(prompt) else text
+
+
 @cache
 def tell_cut(name: str, context: int) -> None:
     """Say once that a text is too long."""
@@ -201,7 +207,8 @@ class LearnedReward:
         self.model = RewardModel.load(folder).requires_grad_(False)
 
     def __call__(self, prompts: list[str], completions: list[str], **columns: object) -> list[float | None]:
-        return [*self.model.judge(self._as_its_own(prompts), completions).tolist()]
+        whole = [begun(prompt, text) for prompt, text in zip(prompts, completions, strict=True)]
+        return [*self.model.judge(self._as_its_own(prompts), whole).tolist()]
 
     def _as_its_own(self, prompts: Sequence[str]) -> Sequence[str]:
         """Conversations rendered by this model's chat template, if it has one: the policy's may differ."""

@@ -144,6 +144,8 @@ class Tokenizer:
         (whole, spaced), (prompt,) = self.chat(both, WHOLE), self.chat([[asked]], {})
         before, _, after = whole.rpartition(ANSWERED)
         lead = before[len(prompt) :] if before.startswith(prompt) else ""
+        if not lead and before.startswith(opens := prompt.rstrip()):  # Nemotron's <think></think>, asked by <think>\n
+            lead = before[len(opens) :].strip()
         ids = self.encode([whole.part(len(whole) - len(after))])[0]
         ends = [x for x in ids if x in self.stop_ids]
         end = ends[0] if ends else self.eos_id

@@ -4,8 +4,9 @@ import pytest
 import torch
 from support import templates
 
+from rlkit.language.backbone import unsaid
 from rlkit.language.model import LanguageModel
-from rlkit.language.reward_model import RewardModel
+from rlkit.language.reward_model import RewardModel, begun
 from rlkit.prompts import Prompt, Turn, data, joined
 from rlkit.text import Pair
 from rlkit.text.pairs import sides
@@ -92,6 +93,37 @@ def test_a_tag_that_the_prompt_ends_with_is_not_learned_again() -> None:
         assert torch.equal(shown["action"][shown["mask"]], compared["action"][compared["mask"]])
     again = policy.encode(policy.chat([asked], {}), ["<think>\nHm.\n</think>\n\nBlue"])
     assert policy.decode(again) == ["Hm.\n</think>\n\nBlue"]
+
+
+@pytest.mark.parametrize(
+    ("wrote", "begins", "lead"), [("", "", "\n</think>\n\n"), ("<think></think>", "Mind <think>.", "</think>")]
+)
+def test_thoughts_that_a_prompt_opens_end_before_an_answer_without_any(wrote: str, begins: str, lead: str) -> None:
+    """As of DeepSeek-R1, whose template writes no thoughts of answers, and of Nemotron, with other white space."""
+    template = (
+        f"{begins}{{% for m in messages %}}<|im_start|>{{{{ m.role }}}}\n{{{{ '{wrote}' if m.role == 'assistant' }}}}"
+        "{{ m.content.split('</think>')[-1] }}<|im_end|>\n{% endfor %}"
+        "{{ '<|im_start|>assistant\n<think>\n' if add_generation_prompt }}"
+    )
+    policy = LanguageModel.fresh(templates.ours(templates.qwen(), template), width=32, layers=1, heads=2, context=128)
+    judge, asked = RewardModel.on(policy, False), (Turn("user", data("What color?")),)
+    (prompt,) = policy.chat([asked], {})
+    thought, empty = "<think>\nHm.\n</think>\n\nBlue", "<think>\n\n</think>\n\nBlue"
+    learned = {"Blue": f"{lead}Blue", thought: "Hm.\n</think>\n\nBlue", empty: "\n</think>\n\nBlue", "<think>Hm": "Hm"}
+    for answer, text in learned.items():
+        for batch in (policy.encode([prompt], [data(answer)]), judge.encode([prompt], [answer])):
+            row = batch["action"][batch["mask"]].tolist()
+            assert policy.tokenizer.decode([row], special=True) == [f"{text}<|im_end|>"]
+    for text in ("Hm, it is", "Hm.\n</think>\n\nBlue", "\n</think>\n\nBlue"):  # a policy's, behind its open tag
+        assert policy.decode(judge.encode([prompt], [begun(prompt, text)])) == [text]
+
+
+def test_empty_thoughts_without_white_space_between_their_tags_stand_there_once() -> None:
+    """As GLM-4.5's, which the prompt of enable_thinking=false ends with, without the line break behind them."""
+    before = "\n<think></think>\n"
+    assert unsaid(before, "<|assistant|>", "Blue") == before
+    assert not unsaid(before, "<|assistant|>", "<think>\nHm.\n</think>\n\nBlue")
+    assert not unsaid(before, "<|assistant|>\n<think></think>", "Blue")
 
 
 def test_special_tokens_that_a_policy_spells_are_ordinary_text() -> None:
