@@ -47,7 +47,8 @@ def check_answers(problems: Sequence[Problem], names: str, source: str, key: str
             if not problem.answer:
                 raise UserError(
                     f"{source}: {name} compares with a right answer, and the row {_shown(problem.question)} has no "
-                    f"'answer'; give every row one, or a reward function of your own: {key}=./mine.py:function"
+                    "'answer' that is a text or a number; give every row one, or a reward function of your own: "
+                    f"{key}=./mine.py:function"
                 )
             if not gradable(name, problem.answer):
                 raise UserError(

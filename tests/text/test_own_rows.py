@@ -241,6 +241,7 @@ def test_what_no_row_makes_sense_of_is_one_line(tmp_path):
         ({}, rows(completion="7"), "has an 'answer' to compare with; call its 'completion' that, or give env"),
         ({}, rows(completion=[{"role": "assistant", "content": "7"}]), "write the text of its 'completion' there, or"),
         ({"reward": "strict"}, rows(), r"strict compares with a right answer, and the row \"say \d+\" has no 'answer'"),
+        ({"reward": "strict"}, rows(answer=["7"]), r"has no 'answer' that is a text or a number; give every row one"),
         ({}, rows(answer="2x + 1"), "the answer \"2x \\+ 1\" is not one number, which flexible needs"),
         ({"reward": "says", "metrics": "boxed, strict"}, rows(), "boxed compares .* of your own: env.metrics=./mine"),
         ({"reward": "says", "metrics": "strict"}, rows(answer="two"), "is not one number, .* give env.metrics=boxed"),
