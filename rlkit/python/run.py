@@ -146,9 +146,11 @@ class Run:
         check_listener(on_iteration)
         told = self._line(**keys)
         told.resume = self.folder
-        with alone(), undisturbed(), muted(quiet), self._fitting():
-            _, progress = session.carry_out(config.complete(told), session.Watch(quiet, on_iteration))
-        self._opened = None
+        try:
+            with alone(), undisturbed(), muted(quiet), self._fitting():
+                _, progress = session.carry_out(config.complete(told), session.Watch(quiet, on_iteration))
+        finally:
+            self._opened = None  # where it was stopped, too: the newest checkpoint is another one by now
         if progress.terminated:
             signal.raise_signal(progress.terminated)  # call the caller's handler: the run only wrote its checkpoint
         return self

@@ -144,6 +144,20 @@ def test_what_a_listener_raises_is_raised_and_the_run_can_go_on(tmp_path: Path) 
     assert rlkit.load(tmp_path / "r").resume(quiet=True).summary
 
 
+def test_a_run_that_was_open_is_read_anew_where_its_resume_was_stopped(tmp_path: Path) -> None:
+    keys = {"quiet": True, "iterations": 1, "checkpoint_every": 1, "evaluation_episodes": 1, "threads": 1}
+    run = rlkit.train("q_learning", "gridworld", out=tmp_path / "r", **keys)
+    assert run.evaluate(1)["iteration"] == 1
+
+    def stop(metrics: dict[str, float]) -> None:
+        if metrics["iteration"] == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run.resume(quiet=True, iterations=4, on_iteration=stop)
+    assert run.evaluate(1)["iteration"] == 2, "of the newest checkpoint"
+
+
 def test_one_thread_trains_at_a_time(tmp_path: Path) -> None:
     """Both would draw from the global random generators; a listener may train in the same thread."""
     told: list[str] = []
