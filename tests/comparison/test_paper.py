@@ -111,6 +111,7 @@ def test_figures_and_tables_that_are_no_longer_drawn_are_removed(tmp_path: Path)
                     "scores-maze.tex", "iqm-mine.png", "notes.csv"}  # fmt: skip
 
 
+@pytest.mark.slow
 def test_figures_of_a_report_that_was_killed_are_removed_by_the_next(tmp_path: Path, monkeypatch) -> None:
     pytest.importorskip("matplotlib")
     report.write([run(a, e, curves=curved("training", 5)) for a in ("a", "b") for e in ("maze", "cliff")], tmp_path)
@@ -204,6 +205,7 @@ def test_the_columns_of_csv_files_have_the_unit_of_their_environments() -> None:
     assert heads["runs.csv"] == "steps or tokens"
 
 
+@pytest.mark.slow
 def test_a_report_that_was_killed_leaves_no_figure_of_an_environment_that_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,6 +226,7 @@ def stop(*_: object) -> None:
     raise Killed
 
 
+@pytest.mark.slow
 def test_a_backend_that_matplotlib_does_not_know_is_one_line(tmp_path: Path) -> None:
     """It is read when matplotlib is imported, so in a process of its own."""
     pytest.importorskip("matplotlib")

@@ -96,9 +96,17 @@ def test_a_folder_in_the_place_of_a_mark_is_removed(tmp_path: Path, carried: lis
     [
         ("rlkit: cannot write latest.safetensors: no space left on device", "cannot write latest"),
         ("cannot write checkpoints: no space left on the disk", "cannot write checkpoints"),  # what came from elsewhere
-        ("lost 3 times: its machine or its worker there is gone (ActorDiedError)", "lost 3 times: its machine"),
-        ("python -m rlkit.run resume=trials/0002-s1000", "asked to leave by a signal, twice"),
-        ("rlkit: reward f raised OSError; fix it, then resume with: python -m rlkit.run resume=x", "reward f raised"),
+        pytest.param(
+            "lost 3 times: its machine or its worker there is gone (ActorDiedError)",
+            "lost 3 times",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "python -m rlkit.run resume=trials/0002-s1000", "asked to leave by a signal, twice", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            "rlkit: reward f raised OSError; fix it, then resume with: x", "reward f raised", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_what_no_setting_is_to_blame_for_ends_a_search_that_then_goes_on(
