@@ -95,6 +95,7 @@ def test_an_option_is_never_run_as_python(tmp_path: Path, monkeypatch: pytest.Mo
     assert not list(tmp_path.iterdir())
 
 
+@needs
 def test_a_task_of_few_questions_holds_out_none_that_is_trained_on() -> None:
     options = {"min_trials": 3, "max_trials": 4}
     found = reasoning.problems("coin_flip", options, {"train": 20, "validation": 4, "test": 4})
