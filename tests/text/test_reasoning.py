@@ -84,7 +84,6 @@ def test_an_option_that_is_no_text_is_one_line(key: object) -> None:
 
 
 @needs
-@needs
 @pytest.mark.slow  # it starts the process anew
 def test_an_option_is_never_run_as_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONOPTIMIZE", "1")  # leaves out the assertions by which the package checks options
