@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.errors_page import DURING, PAGE, Entry, Shell, entries, shared
+from support.marks import slow_if
 from support.raised import ELSEWHERE, pieces, raised
 from support.texts import reasoning_installed
 
@@ -30,7 +31,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.skipif(not all(map(shutil.which, TOOLS)), reason=f"the page is typed into a shell with {', '.join(TOOLS)}")
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+@pytest.mark.parametrize("entry", slow_if(lambda entry: entry.part == DURING, ENTRIES), ids=lambda entry: entry.name)
 def test_what_the_page_shows_is_what_comes(
     entry: Entry, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

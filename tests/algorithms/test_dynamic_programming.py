@@ -8,6 +8,7 @@ import torch
 from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
 from support import fakes
 from support.fakes import RaggedText, Walk, algorithm, cartpole, control, iterate
+from support.marks import slow_if
 from torch.testing import assert_close
 
 from rlkit import exact, loop, policies, progress
@@ -42,7 +43,7 @@ def distance(algo: Any, q: torch.Tensor) -> float:
 # Value iteration
 
 
-@pytest.mark.parametrize("name", ENVS)
+@pytest.mark.parametrize("name", slow_if("taxi".__eq__, ENVS))
 def test_value_iteration_ends_at_the_optimal_values(name: str) -> None:
     env = tabular(name)
     algo = algorithm("value_iteration", env, gamma=GAMMA)

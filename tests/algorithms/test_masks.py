@@ -10,6 +10,7 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from support.fakes import algorithm, iterate
+from support.marks import slow_if
 from torch.testing import assert_close
 
 from rlkit import exact, policies, spaces
@@ -102,7 +103,7 @@ def test_no_algorithm_plays_what_is_forbidden(name: str) -> None:
             assert all(a in (0, i) for i, a in enumerate(action.tolist(), start=1))
 
 
-@pytest.mark.parametrize("name", [*CONFIGS, *TABLES])
+@pytest.mark.parametrize("name", slow_if(lambda name: name not in ("ppo", "q_learning"), [*CONFIGS, *TABLES]))
 def test_taxis_keep_to_their_streets(name: str) -> None:
     played(name, taxi(), {**CONFIGS, **TABLES}[name], iterations=3)
 

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from support.marks import slow_after
 
 from rlkit import run
 
@@ -15,48 +16,44 @@ CELLS = [
     ["algo=dqn", "env=frozenlake"],
     *[[f"algo={name}", "env=gridworld"] for name in ("value_iteration", "policy_iteration", "monte_carlo", "td")],
     *[[f"algo={name}", "env=cliffwalking"] for name in ("sarsa", "expected_sarsa", "value_iteration")],
-    *[[f"algo={name}", "env=taxi"] for name in ("policy_iteration", "q_learning", "ppo")],
-    ["algo=dqn", "env=acrobot", "algo.dueling=true", "algo.n_step=3", "algo.prioritized=true"],
     ["algo=dqn", "env=mountaincar", "policy.normalize=true"],
     ["algo=a2c", "env=cartpole"],
     ["algo=a2c", "env=pendulum", "policy.normalize=true", "algo.normalize_reward=true", "algo.horizon=8"],
-    ["algo=sac", "env=pendulum", "algo.n_step=3", "algo.prioritized=true"],
     ["algo=sac", "env=cartpole", "policy.normalize=true"],
-    ["algo=sac", "env=frozenlake"],
     ["algo=td3", "env=pendulum", "policy.normalize=true"],
-    ["algo=td3", "env=gym", "env.id=MountainCarContinuous-v0"],
-    ["algo=ppo", "env=mountaincar"],
-    ["algo=reinforce", "env=pendulum", "algo.baseline=value", "env.rows=2"],
     ["algo=reinforce", "env=gridworld"],
     ["algo=ppo", "env=frozenlake"],
-    ["algo=grpo", "env=gridworld"],
-    ["algo=dpo", "env=frozenlake"],
-    ["algo=dqn", "env=gym", "env.id=Acrobot-v1"],
     ["algo=ppo", "env=gym", "env.id=Pendulum-v1"],
-    ["algo=reinforce", "env=cartpole"],
     ["algo=grpo", "env=cartpole", "algo.kl_coef=0.1"],
     ["algo=dpo", "env=cartpole"],
     *[[f"algo={name}", "env=cartpole"] for name in FAMILY],
-    *[pytest.param([f"algo={name}", "env=gsm8k", "env.rows=2"], marks=pytest.mark.slow) for name in FAMILY],
+    ["algo=ppo", "env=gsm8k", "env.rows=4"],
+    ["algo=dpo", "env=preferences", "env.rows=4"],
+]
+MORE = [  # of the slow tests
+    *[[f"algo={name}", "env=taxi"] for name in ("policy_iteration", "q_learning", "ppo")],
+    ["algo=dqn", "env=acrobot", "algo.dueling=true", "algo.n_step=3", "algo.prioritized=true"],
+    ["algo=dqn", "env=gym", "env.id=Acrobot-v1"],
+    ["algo=sac", "env=pendulum", "algo.n_step=3", "algo.prioritized=true"],
+    ["algo=sac", "env=frozenlake"],
+    ["algo=td3", "env=gym", "env.id=MountainCarContinuous-v0"],
+    ["algo=ppo", "env=mountaincar"],
+    ["algo=reinforce", "env=pendulum", "algo.baseline=value", "env.rows=2"],
+    ["algo=reinforce", "env=cartpole"],
+    ["algo=grpo", "env=gridworld"],
     ["algo=grpo", "env=pendulum", "env.rows=2"],
     ["algo=dapo", "env=frozenlake"],
-    pytest.param(["algo=a2c", "env=gsm8k", "env.rows=4"], marks=pytest.mark.slow),
-    pytest.param(["algo=reward_model", "env=gsm8k", "env.rows=4"], marks=pytest.mark.slow),
-    ["algo=reward_model", "env=preferences", "env.rows=4"],
-    pytest.param(["algo=reinforce", "env=gsm8k", "env.rows=4"], marks=pytest.mark.slow),
-    ["algo=ppo", "env=gsm8k", "env.rows=4"],
+    ["algo=dpo", "env=frozenlake"],
+    *[[f"algo={name}", "env=gsm8k", "env.rows=2"] for name in FAMILY],
     ["algo=grpo", "env=gsm8k", "env.rows=2", "algo.kl_coef=0.1", "algo.epochs=2"],
-    pytest.param(["algo=dpo", "env=gsm8k", "env.rows=1", "algo.group=2"], marks=pytest.mark.slow),
-    ["algo=sft", "env=gsm8k", "env.rows=4"],
-    ["algo=dpo", "env=preferences", "env.rows=4"],
-    pytest.param(
-        ["algo=dpo", "env=preferences", "env.rows=4", "algo.loss=simpo", "algo.beta=2"], marks=pytest.mark.slow
-    ),
-    pytest.param(["algo=sft", "env=preferences", "env.rows=4"], marks=pytest.mark.slow),
+    *[[f"algo={name}", "env=gsm8k", "env.rows=4"] for name in ("a2c", "reinforce", "sft", "reward_model")],
+    ["algo=dpo", "env=gsm8k", "env.rows=1", "algo.group=2"],
+    *[[f"algo={name}", "env=preferences", "env.rows=4"] for name in ("sft", "reward_model")],
+    ["algo=dpo", "env=preferences", "env.rows=4", "algo.loss=simpo", "algo.beta=2"],
 ]
 
 
-@pytest.mark.parametrize("keys", CELLS, ids=lambda keys: " ".join(keys[:2]))
+@pytest.mark.parametrize("keys", slow_after(len(CELLS), [*CELLS, *MORE]), ids=lambda keys: " ".join(keys[:2]))
 def test_every_cell_of_the_matrix_runs(tmp_path, keys):
     assert run.main([*keys, *SHORT, f"out={tmp_path / 'r'}"]) == 0
     assert (tmp_path / "r" / "summary.json").is_file()

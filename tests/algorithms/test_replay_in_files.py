@@ -74,7 +74,7 @@ def test_the_folder_may_move(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert run.main([f"resume={run_folder}", "iterations=10"]) == 0
 
 
-@pytest.mark.parametrize("place", ["ring", "replay/ring"])
+@pytest.mark.parametrize("place", ["ring", pytest.param("replay/ring", marks=pytest.mark.slow)])
 def test_a_copy_of_a_run_with_its_replay_leaves_the_first_one_as_it_is(place: str, tmp_path: Path) -> None:
     first, second, moved = (tmp_path / name for name in ("first", "second", "moved"))
     assert run.main([*WORDS["td3"], f"out={first}", f"algo.storage={first / place}"]) == 0

@@ -11,6 +11,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Sp
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array
 from support.fakes import algorithm, iterate
+from support.marks import slow_if
 from torch.testing import assert_close
 
 from rlkit import spaces
@@ -153,7 +154,7 @@ PICTURES = ("image", "bits", "dict")
 SLOW = [pytest.param(kind, marks=pytest.mark.slow) if kind in PICTURES else kind for kind in OBSERVATIONS]
 
 
-@pytest.mark.parametrize("kind", OBSERVATIONS)
+@pytest.mark.parametrize("kind", slow_if(lambda kind: kind not in ("box", "tuple", "discrete"), OBSERVATIONS))
 @pytest.mark.parametrize("name", ["ppo", *(pytest.param(x, marks=pytest.mark.slow) for x in ("dqn", "sac", "grpo"))])
 def test_every_kind_of_observation_is_learned(name: str, kind: str) -> None:
     assert learned(name, identity(OBSERVATIONS[kind], ACTIONS["discrete"]), 30) >= 0.9

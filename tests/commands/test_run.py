@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.marks import slow_after
 from support.resuming import metrics, tensors
 
 from rlkit import run
@@ -63,7 +64,7 @@ def test_a_run_folder_holds_what_the_contract_says(tmp_path):
     assert {p.stem for p in (folder / "checkpoints").glob("*.safetensors")} >= {"latest", "best"}
 
 
-@pytest.mark.parametrize("keys", [PPO, DQN, TABLE, GRPO], ids=lambda keys: keys[0])
+@pytest.mark.parametrize("keys", slow_after(3, [PPO, DQN, TABLE, GRPO]), ids=lambda keys: keys[0])
 def test_two_runs_of_one_command_are_bitwise_equal(tmp_path, keys):
     for name in ("a", "b"):
         assert start(tmp_path / name, *keys, "iterations=3") == 0

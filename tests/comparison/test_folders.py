@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
+from support.marks import slow_after
 
 from rlkit import compare
 from rlkit.api import UserError
@@ -174,7 +175,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("case", WRONG)
+@pytest.mark.parametrize("case", slow_after(4, WRONG))
 def test_a_damaged_run_is_left_out_in_one_line(tmp_path: Path, case: str, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
     good, bad = folder(tmp_path / "good"), folder(tmp_path / "bad", **WRONG[case])  # type: ignore[arg-type]

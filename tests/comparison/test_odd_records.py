@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.compared import grid, run
+from support.marks import slow_after
 
 from rlkit import compare
 from rlkit.api import UserError
@@ -115,7 +116,7 @@ def test_a_pair_over_more_environments_than_the_ranking_is_said_to_be() -> None:
     assert told not in words.over_all(alike).note and "both have" not in words.finding(alike)
 
 
-@pytest.mark.parametrize("name", [HALF, f"a{HALF}b", "\x1b[2J", "x" * 100_000])
+@pytest.mark.parametrize("name", slow_after(1, [HALF, f"a{HALF}b", "\x1b[2J", "x" * 100_000]))
 @pytest.mark.parametrize("place", ["algo", "env", "metric", "id", "names.json"])
 def test_a_name_that_cannot_be_drawn_is_shortened_or_replaced(
     name: str, place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

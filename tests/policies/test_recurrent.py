@@ -215,4 +215,4 @@ def test_the_maze_is_solved_with_memory_alone(tmp_path: Path) -> None:
 
     few = ("evaluation_episodes=4", "validation_episodes=4")
     assert turns() > 0.95
-    assert turns("policy.memory=none") <= 0.6
+    assert turns("policy.memory=none", "env_steps=20000") <= 0.6, "whatever its budget"

@@ -30,7 +30,9 @@ def test_a_run_of_0_3_0_continues_exactly(tmp_path: Path) -> None:
         assert torch.equal(found["parts"]["policy"][name], x), name
 
 
-@pytest.mark.parametrize("algo", ["algo=sarsa algo.steps=3", "algo=ppo algo.horizon=16"])
+@pytest.mark.parametrize(
+    "algo", ["algo=sarsa algo.steps=3", pytest.param("algo=ppo algo.horizon=16", marks=pytest.mark.slow)]
+)
 def test_a_run_from_before_action_masks_goes_on_without(
     algo: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

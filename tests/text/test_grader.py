@@ -189,7 +189,7 @@ def test_reading_takes_time_linear_in_the_length(text):
     assert time.process_time() - start < 5.0
 
 
-@pytest.mark.parametrize("name, count", [("train", 7473), ("test", 1319)])
+@pytest.mark.parametrize("name, count", [pytest.param("train", 7473, marks=pytest.mark.slow), ("test", 1319)])
 def test_every_gold_answer_of_gsm8k_scores_one_and_a_wrong_number_zero(name, count):
     path = GSM8K / f"{name}.jsonl"
     if not path.is_file():

@@ -202,7 +202,7 @@ def test_the_answer_may_be_a_number():
     assert BUILT_IN["strict"](prompts=["?"], completions=["#### 18"], answer=[18]) == [1.0]
 
 
-@pytest.mark.parametrize("name", ["train", "test"])
+@pytest.mark.parametrize("name", [pytest.param("train", marks=pytest.mark.slow), "test"])
 def test_every_gold_answer_of_gsm8k_is_right_in_each_form_and_in_no_other(name):
     path = GSM8K / f"{name}.jsonl"
     if not path.is_file():
