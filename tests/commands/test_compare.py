@@ -287,14 +287,16 @@ def kill(pids: list[int]) -> int:
     return 0
 
 
-@pytest.mark.slow
+KILLS = 50
+
+
+@pytest.mark.campaign
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds the processes in /proc")
-@pytest.mark.parametrize("enough", [8, pytest.param(50, marks=pytest.mark.campaign)])
-def test_kill_9_again_and_again_during_one_comparison_loses_nothing(tmp_path, enough):
+def test_kill_9_again_and_again_during_one_comparison_loses_nothing(tmp_path):
     words, killed, whole = [*GRID, *SMALL, *TEXT], tmp_path / "killed", tmp_path / "whole"
     chance, kills, seeds = random.Random(0), 0, 1
-    while kills < enough:
+    while kills < KILLS:
         process = begin(killed, *words, f"seed=0-{seeds - 1}")
         process.stdout.readline()  # type: ignore[union-attr]  # the version
         first = process.stdout.readline()  # type: ignore[union-attr]
@@ -312,7 +314,7 @@ def test_kill_9_again_and_again_during_one_comparison_loses_nothing(tmp_path, en
     names = sorted(path.name for path in (whole / "runs").glob("*/"))
     assert len(names) == 6 * seeds
     starts = [(killed / "runs" / f"{name}.txt").read_text().count("continued at iteration") for name in names]
-    assert sum(starts) > enough // 16, "too few runs were killed on their way"
+    assert sum(starts) > KILLS // 16, "too few runs were killed on their way"
     for name in names:
         assert json.loads((killed / "runs" / name / "summary.json").read_text())["finished"] is True
         assert_same(killed / "runs" / name, whole / "runs" / name)
