@@ -61,9 +61,10 @@ def opened_log(parts: Parts, given: config.Given, folder: Path, progress: Progre
 def facts(run: config.Run, given: config.Given, progress: Progress) -> dict[str, object]:
     """The facts of a run for its summary."""
     best = {"best": {"of": progress.best_among, "episodes": progress.best_of}} if progress.best_among else {}
+    with back(given.here):  # where a plug-in's path starts
+        named = {key: plugins.path_or_module(given.section(key)["name"]) for key in ("algo", "env")}
     return {
-        "algo": given.algo["name"],
-        "env": given.env["name"],
+        **named,
         "seed": run.seed,
         "env_steps": progress.env_steps,
         "iterations": progress.iteration,

@@ -7,6 +7,9 @@ import pytest
 
 from rlkit import run
 from rlkit.named import named
+from rlkit.progress import Progress
+from rlkit.settings import config
+from rlkit.telling import facts
 
 
 def test_a_run_of_a_module_in_packages_without_init_goes_on_in_another_program(
@@ -120,3 +123,11 @@ def test_what_a_file_raises_or_compiles_itself_is_an_error_of_its_own(
         assert run.main(NAMED["game"].format("./own.py").split()) == 1
         said = capsys.readouterr().err
         assert "Traceback" in said and text.strip() in said
+
+
+def test_a_summary_names_a_file_as_config_yaml_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = config.Given(algo={"name": "./mine.py"}, env={"name": "my_pkg.maze"})
+    monkeypatch.chdir("/")  # as an environment may
+    told = facts(config.Run(), given, Progress())
+    assert (told["algo"], told["env"]) == (str(tmp_path / "mine.py"), "my_pkg.maze")
