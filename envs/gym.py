@@ -149,8 +149,9 @@ def specification(config: Config, factory: Factory | None) -> EnvSpec:
     if factory is None and not config.entry:
         return known(config.id)
     make_it = factory or named(config.entry)
-    # A function of our own: what a specification holds is copied, and a class may be one that cannot be.
-    return EnvSpec(id="rlkit/entry", entry_point=lambda **kwargs: make_it(**kwargs))
+    # A function of our own: what a specification holds is copied, and a class may be one that cannot be. The keywords
+    # stand in it, as `gymnasium.make` takes some of those that it is given, such as max_episode_steps, for its own.
+    return EnvSpec(id="rlkit/entry", entry_point=lambda **kwargs: make_it(**kwargs), kwargs=config.kwargs)
 
 
 def log_in_one_line(spec: EnvSpec) -> None:
@@ -197,7 +198,9 @@ def bare(
     spec = specification(config, factory)
     log_in_one_line(spec)
     limit = {"max_episode_steps": config.step_limit} if config.step_limit else {}
-    keywords = config.kwargs if render_mode is None else {**config.kwargs, "render_mode": render_mode}
+    keywords = {} if factory or config.entry else dict(config.kwargs)
+    if render_mode is not None:
+        keywords["render_mode"] = render_mode
     try:
         return gymnasium.make(spec, disable_env_checker=True, **limit, **keywords)
     except (UserError, MemoryError):

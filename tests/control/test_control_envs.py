@@ -55,6 +55,20 @@ def test_spaces_and_arguments_that_cannot_be_are_refused():
         make(gym, id="CartPole-v1", kwargs={"gravitas": 1})
 
 
+def test_a_class_gets_a_keyword_that_gymnasium_would_take_for_its_own():
+    class Long(type(gymnasium.make("CartPole-v1").unwrapped)):
+        def __init__(self, max_episode_steps=7, render_mode=None):
+            super().__init__(render_mode=render_mode)
+            self.most = max_episode_steps
+
+    config = gym.Config(kwargs={"max_episode_steps": 9}, entry="<Long>")
+    made = gym.make_one(config, Long)
+    assert made.unwrapped.most == 9 and gym.told(config, Long)[1] is None
+    assert gym.make_one(config, Long, "rgb_array").render_mode == "rgb_array"
+    with pytest.raises(UserError, match="unexpected keyword argument 'max_episode_steps'"):
+        gym.make_one(config, type(made.unwrapped).__base__)
+
+
 def test_a_missing_package_is_named(monkeypatch):
     def missing(*args, **kwargs):
         raise gymnasium.error.DependencyNotInstalled("Box2D is not installed")
