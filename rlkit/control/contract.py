@@ -2,9 +2,9 @@
 
 import copy
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import gymnasium
 import numpy as np
@@ -49,9 +49,7 @@ def check_copies(make: Callable[[], One], called: str) -> None:
     one, other = own(make()), own(make())
     try:
         if one.unwrapped is other.unwrapped:
-            raise UserError(
-                f"{called} gives the same environment each time: let it make a new one, so that none is shared"
-            )
+            refuse_shared(called)
         first = check_one(one, called)
         again = parts(other.reset(seed=0), 2, f"{called}: reset", RESET)[0]
         if not np.array_equal(first, spaces.one(one.observation_space, again), equal_nan=True):
@@ -87,19 +85,33 @@ class Uninformed(gymnasium.Wrapper[Any, Any, Any, Any]):
         return (*found[:4], {}) if len(found) == 5 and isinstance(found[4], Mapping) else found
 
 
-def checked(vector: Vector, called: str) -> Vector:
+def checked(vector: Vector, called: str, n: int, others: Sequence[Vector] = ()) -> Vector:
     """With the ends checked that each copy gives in a step, where its copies are in this process.
 
     Only the step of a copy is replaced: who made the copy goes on reading and setting its attributes.
 
-    Raises: UserError as `check_statistics` does.
+    Raises: UserError as `check_statistics` does, and where it has not `n` copies, or shares one with itself or others.
     """
     check_statistics(vector, called)
-    inner = vector.unwrapped
-    for env in inner.envs if isinstance(inner, SyncVectorEnv) else ():
-        if isinstance(env, gymnasium.Env) and not any(isinstance(x, Uninformed) for x in layers(env)):
+    if vector.num_envs != n:
+        raise UserError(f"{called} has {vector.num_envs} copies where {n} were asked for: make as many as that")
+    worlds = [x for each in (vector, *others) for x in (each, *inside(each))]
+    if len({id(x.unwrapped) for x in worlds}) < len(worlds):
+        refuse_shared(called)
+    for env in inside(vector):
+        if not any(isinstance(x, Uninformed) for x in layers(env)):
             env.step = partial(with_ends, called, env.step)  # type: ignore[method-assign]
     return vector
+
+
+def inside(vector: Vector) -> list[One]:
+    """The copies of a vector environment that are Gymnasium's, and in this process."""
+    inner = vector.unwrapped
+    return [x for x in inner.envs if isinstance(x, gymnasium.Env)] if isinstance(inner, SyncVectorEnv) else []
+
+
+def refuse_shared(called: str) -> NoReturn:
+    raise UserError(f"{called} gives the same environment each time: let it make a new one, so that none is shared")
 
 
 def check_statistics(env: One | Vector, called: str) -> None:

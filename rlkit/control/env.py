@@ -64,9 +64,8 @@ class ControlEnv(Played):
         self.agents = agents  # of a copy: so many rows, side by side, are one episode
         self._copies: dict[tuple[str, int], Copies] = {}
         self._starts, self._started, self._played = 0, False, 0  # fresh rollouts; whether the stream was reset; steps
-        self._past = proofs.Past()
+        self._past, self._first = proofs.Past(), ""  # and a fingerprint of the states in which fresh rollouts began
         self._memory: Tensor | None = None  # what a policy with memory knows of the episodes in progress [rows, size]
-        self._first = ""  # a fingerprint of the states in which the last of them began
         self._mine = parts.part_of(rows, agents)  # the rows that are played here, the others by other ranks
         own = self._own = self._mine.stop - self._mine.start
         self._episodes = [0] * own
@@ -218,7 +217,8 @@ class ControlEnv(Played):
     def _make(self, purpose: str, n: int, next_seed: Callable[[int], int] | None = None) -> Copies:
         if (purpose, n) not in self._copies:
             make, lives = (self.trained, self.lesson.lives) if purpose in ("stream", "fresh") else (self.vector, False)
-            self._copies[purpose, n] = Copies(contract.checked(make(n), self.source or "a copy"), next_seed, lives)
+            vector = contract.checked(make(n), self.source or "a copy", n, [x.vector for x in self._copies.values()])
+            self._copies[purpose, n] = Copies(vector, next_seed, lives)
         return self._copies[purpose, n]
 
     def _seed(self, *names: str | int) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.wrappers import TimeLimit
 from support.probes import Draws
 from test_contract import LaterNumber, LaterText
 
@@ -102,6 +103,24 @@ class Levels(SyncVectorEnv):
         return super().step(actions)
 
 
+ONE, SHARED = Rising(), SyncVectorEnv([Rising] * 4)
+EACH_TIME = "gives the same environment each time: let it make a new one, so that none is shared"
+
+
+@pytest.mark.parametrize(
+    ("vector", "told"),
+    [
+        (lambda n: SHARED, EACH_TIME),
+        (lambda n: SyncVectorEnv([lambda: TimeLimit(ONE, 9)] * n), EACH_TIME),
+        (lambda n: SyncVectorEnv([Rising] * 4), "has 4 copies where 3 were asked for: make as many as that"),
+    ],
+)
+def test_copies_that_are_shared_or_of_another_number_are_one_line(vector: Any, told: str) -> None:
+    with pytest.raises(UserError, match=f"^mine {told}$"):
+        made = ControlEnv(vector, 4, source="mine")
+        made.evaluate(Draws(made), 4 if vector(4) is SHARED else 3)
+
+
 @pytest.mark.parametrize("mode", AutoresetMode)
 def test_a_vector_environment_of_ones_own_reads_and_sets_what_its_copies_have(mode: AutoresetMode) -> None:
     made = ControlEnv(lambda n: Levels([Rising] * n, autoreset_mode=mode), 2)
@@ -110,7 +129,7 @@ def test_a_vector_environment_of_ones_own_reads_and_sets_what_its_copies_have(mo
 
 def test_a_copy_whose_step_is_checked_is_itself_and_can_be_copied() -> None:
     vector = Levels([Rising])
-    checked(vector, "it")
+    checked(vector, "it", 1)
     env = vector.envs[0]
     assert isinstance(env, Rising)
     env.render_mode = "ansi"  # a wrapper has none to set
