@@ -29,6 +29,18 @@ def refuse_columns(reward: Array, terminated: Array, truncated: Array, called: o
     )
 
 
+def check_others(before: Array, after: Array, done: Array, called: object) -> None:
+    """Raises: UserError where the reset of copies that are done also moved others, whose episodes go on.
+
+    before, after: what all copies see [n, ...].
+    """
+    if before[~done].tobytes() != after[~done].tobytes():
+        raise UserError(
+            f"{called}: a reset of some copies changed others, too: start those where options['reset_mask'] is True, "
+            "and leave the others as they are"
+        )
+
+
 def is_mask(flags: object) -> TypeGuard[Array]:
     return isinstance(flags, np.ndarray) and flags.dtype == bool
 

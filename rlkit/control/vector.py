@@ -19,7 +19,7 @@ from torch import Tensor
 
 from rlkit import spaces
 from rlkit.control import workers
-from rlkit.control.ends import either, refuse_columns
+from rlkit.control.ends import check_others, either, refuse_columns
 from rlkit.errors import UserError, one_line
 from rlkit.fields import GROUPS, Needs
 
@@ -181,6 +181,8 @@ class Copies:
                     for row in np.flatnonzero(done):
                         self.seeds[row] = self.next_seed(int(row))
                 self.restart(done)
+                if not self.separate:  # Gymnasium's keep to it
+                    check_others(successor, self.observation, done, self.vector)
         return successor, reward, terminated, done
 
     def _leave(self, shared: Shared, done: Array, total: Array) -> None:

@@ -81,6 +81,17 @@ def test_numbers_in_place_of_flags_of_a_vector_environment_are_one_line(kind: st
     assert made.rollout(Draws(made), steps=8)["episode_length"].sum(-1).tolist() == [6, 8, 5]
 
 
+def test_a_vector_environment_that_resets_all_copies_where_one_ended_is_one_line() -> None:
+    class All(Native):
+        def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+            return super().reset(seed=seed)
+
+    made = ControlEnv(lambda n: All("bool", AutoresetMode.DISABLED), 3, source="mine")
+    assert made.rollout(Draws(made), steps=2)["mask"].all()
+    with pytest.raises(UserError, match=r"All\(.*\): a reset of some copies changed others, too: start those"):
+        made.rollout(Draws(made), steps=1)
+
+
 class Rising(gymnasium.Env[Any, Any]):
     """Pays its level at each step."""
 
