@@ -149,7 +149,9 @@ def make_env(given: config.Given, module: ModuleType, built: object, run: config
     from_python = {} if given.factory is None else {"factory": given.factory}
     check_make(module.make, "envs", name, built, run.seed, torch.device("cpu"), **from_python)
     env: Env = module.make(built, run.seed, torch.device("cpu"), **from_python)
-    check_contract(env, name, ("rollout", "evaluate", "kind", "splits"), "rlkit.api.Env, or be a ControlEnv")
+    check_contract(env, name, ("rollout", "evaluate", "kind", "splits", "seed"), "rlkit.api.Env, or be a ControlEnv")
+    if env.seed != run.seed:  # all draws follow from it: runs of several seeds would be one and the same
+        raise UserError(f"env={name} has the seed {env.seed} in place of {run.seed}: hand on the seed that make gets")
     env.device = device(run.device, env.kind)
     check_splits(env, run, idle.told(given.argv, "run"))
     return env

@@ -131,3 +131,15 @@ def test_a_summary_names_a_file_as_config_yaml_does(tmp_path: Path, monkeypatch:
     monkeypatch.chdir("/")  # as an environment may
     told = facts(config.Run(), given, Progress())
     assert (told["algo"], told["env"]) == (str(tmp_path / "mine.py"), "my_pkg.maze")
+
+
+def test_an_environment_that_leaves_out_the_seed_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text(
+        "from rlkit.envs import cartpole\nConfig = cartpole.Config\n"
+        "def make(config, seed, device):\n    return cartpole.make(config, 0, device)\n"
+    )
+    assert run.main(["algo=ppo", f"env={mine}", "seed=3", f"out={tmp_path / 'run'}"]) == 2
+    told = capsys.readouterr().err
+    assert told == f"rlkit: env={mine} has the seed 0 in place of 3: hand on the seed that make gets\n"
+    assert not (tmp_path / "run").exists()
