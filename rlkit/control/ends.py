@@ -41,6 +41,15 @@ def check_others(before: Array, after: Array, done: Array, called: object) -> No
         )
 
 
+def check_resets(done: Array, acting: Array, called: object) -> None:
+    """Raises: UserError where copies that should only have been reset are done again: nothing resets them. [n] both."""
+    if (done & ~acting).any():
+        raise UserError(
+            f"{called}: a step after the end of an episode ended it again, so no copy is reset as the mode NEXT_STEP "
+            "says: set metadata['autoreset_mode'] to what it does"
+        )
+
+
 def is_mask(flags: object) -> TypeGuard[Array]:
     return isinstance(flags, np.ndarray) and flags.dtype == bool
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from rlkit import spaces
 from rlkit.control import workers
-from rlkit.control.ends import check_others, either, refuse_columns
+from rlkit.control.ends import check_others, check_resets, either, refuse_columns
 from rlkit.errors import UserError, one_line
 from rlkit.fields import GROUPS, Needs
 
@@ -167,6 +167,7 @@ class Copies:
         if self.shared is not None:
             self._leave(self.shared, done, total)
         elif self.mode is AutoresetMode.NEXT_STEP:
+            check_resets(done, self.acting, self.vector)
             self.acting = ~done
             self._wait()
         elif done.any():

@@ -92,6 +92,13 @@ def test_a_vector_environment_that_resets_all_copies_where_one_ended_is_one_line
         made.rollout(Draws(made), steps=1)
 
 
+def test_a_vector_environment_that_does_not_reset_itself_as_it_says_is_one_line() -> None:
+    made = ControlEnv(lambda n: Native("bool", AutoresetMode.NEXT_STEP), 3, source="mine")
+    assert made.rollout(Draws(made), steps=3)["done"].sum() == 1
+    with pytest.raises(UserError, match=r"Native\(.*\): a step after the end of an episode ended it again, so no copy"):
+        made.rollout(Draws(made), steps=1)
+
+
 class Rising(gymnasium.Env[Any, Any]):
     """Pays its level at each step."""
 
