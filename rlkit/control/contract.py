@@ -95,8 +95,8 @@ def checked(vector: Vector, called: str, n: int, others: Sequence[Vector] = ()) 
     check_statistics(vector, called)
     if vector.num_envs != n:
         raise UserError(f"{called} has {vector.num_envs} copies where {n} were asked for: make as many as that")
-    worlds = [x for each in (vector, *others) for x in (each, *inside(each))]
-    if len({id(x.unwrapped) for x in worlds}) < len(worlds):
+    worlds = [id(x) for each in (vector, *others) for x in (each.unwrapped, *[env.unwrapped for env in inside(each)])]
+    if len({*worlds}) < len(worlds):
         refuse_shared(called)
     for env in inside(vector):
         if not any(isinstance(x, Uninformed) for x in layers(env)):
