@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -105,6 +106,17 @@ def render(
         raise UserError(f"{where}: the chat template fails ({' '.join(told.split())}): {REMEDY}")
     texts: list[str] = answer["texts"]
     return texts
+
+
+def refuse_forgetful(prompts: Sequence[Prompt]) -> None:
+    """Refuse a template without the question: one of a model for pictures may read lists of parts, and no text.
+
+    Its longest word is looked for, as a template may trim or escape what is around it.
+    """
+    for prompt in prompts:
+        words = re.findall(r"[a-z0-9]+", prompt.turns[-1].content.casefold())
+        if words and max(words, key=len) not in prompt.casefold():
+            raise UserError(f"the chat template leaves out what is asked: {REMEDY}")
 
 
 def read_template(folder: Path, settings: Json, wanted: str | None) -> ChatTemplate | None:

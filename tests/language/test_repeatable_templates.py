@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from rlkit.errors import UserError
-from rlkit.language.chat import read_template, render
+from rlkit.language.chat import read_template, refuse_forgetful, render
 from rlkit.language.network import LanguageNetwork
+from rlkit.prompts import Prompt, Turn, data
 from rlkit.settings import places
 
 
@@ -81,3 +82,14 @@ def test_a_question_and_a_template_may_spell_addresses(text: str) -> None:
 def test_the_order_of_a_set_is_always_the_same() -> None:
     template = "{{ (dict(a=1, b=2, c=3, d=4, e=5, f=6).keys() - [])|join }}"
     assert len({render(template, "W", [[]], {})[0] for _ in range(4)}) == 1
+
+
+def test_a_template_without_the_question_is_refused(tmp_path: Path) -> None:
+    """As that of a model for pictures, which reads a list of parts and no text."""
+    asked, file = (Turn("user", data("Name a color & a fruit.")),), tmp_path / "mine.jinja"
+    file.write_text("user: {% for part in messages[0].content %}{{ part.text }}{% endfor %}\n")
+    policy = LanguageNetwork(template=str(file)).build()
+    with pytest.raises(UserError, match=r"^the chat template leaves out what is asked: give another one with policy\."):
+        policy.check(policy.chat([asked], {}), 8)
+    policy.check(["Name a color."], 8)  # with env.chat=false
+    refuse_forgetful([Prompt("NAME A COLOR \\u0026 A FRUIT.", turns=asked)])
