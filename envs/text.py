@@ -60,5 +60,7 @@ def check(config: Config, rows: Sequence[Problem]) -> None:
         )
     if config.prompt != QUESTION and all(problem.turns for problem in rows):
         raise UserError("env.prompt does nothing: every prompt is a list of messages; leave it out")
+    if config.system and all(problem.turns and problem.turns[0].role == "system" for problem in rows):
+        raise UserError("env.system does nothing: every prompt begins with a system message of its own; leave it out")
     if config.shots and not all(problem.answer for problem in rows):
         raise UserError(f"env.shots={config.shots} shows rows with their answers: give every row an 'answer'")
