@@ -12,6 +12,7 @@ from pathlib import Path
 import tokenizers
 
 from rlkit.api import Place, UserError
+from rlkit.errors import one_line
 from rlkit.language.added import SPECIAL
 from rlkit.language.apart import Alphabet, control_tokens, marked, unmarked
 from rlkit.language.files import Fields, Json, check_file
@@ -50,8 +51,11 @@ class ChatTemplate:
         writes, but for <think> and the like in an assistant's turn: there the template handles them, as models mean
         them. options: more template variables.
 
-        Raises: UserError where the template fails or exceeds its limits of time and memory.
+        Raises: UserError where the template fails, exceeds its limits of time and memory, or has no such variable.
         """
+        for name in map(str, options):  # transformers ignores one that is misspelled
+            if name != "add_generation_prompt" and not re.search(rf"\b{re.escape(name)}\b", self.text):
+                raise UserError(f"env.chat_options: {self.where} has no variable {one_line(name)!r}: leave it out")
         tokens = control_tokens(core, self.text)
         contents = [turn.content for turns in conversations for turn in turns]
         alphabet = Alphabet.unlike([self.text, *contents], tokens)

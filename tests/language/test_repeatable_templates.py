@@ -4,9 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
+from support.small_model import TOKENIZER
 
 from rlkit.errors import UserError
-from rlkit.language.chat import read_template, refuse_forgetful, render
+from rlkit.language.chat import ChatTemplate, read_template, refuse_forgetful, render
 from rlkit.language.network import LanguageNetwork
 from rlkit.prompts import Prompt, Turn, data
 from rlkit.settings import places
@@ -93,3 +94,10 @@ def test_a_template_without_the_question_is_refused(tmp_path: Path) -> None:
         policy.check(policy.chat([asked], {}), 8)
     policy.check(["Name a color."], 8)  # with env.chat=false
     refuse_forgetful([Prompt("NAME A COLOR \\u0026 A FRUIT.", turns=asked)])
+
+
+def test_a_variable_that_the_template_does_not_have_is_refused() -> None:
+    asked, template = [(Turn("user", data("a")),)], ChatTemplate("{{ messages[0].content }}{{ thinking }}", "x.jinja")
+    assert template.prompts(asked, TOKENIZER.core, {"thinking": 5}) == ["a5"]
+    with pytest.raises(UserError, match=r"^env\.chat_options: x\.jinja has no variable 'thinkin': leave it out$"):
+        template.prompts(asked, TOKENIZER.core, {"thinkin": 5})
