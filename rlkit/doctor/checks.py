@@ -143,7 +143,7 @@ CHECKS = {
             and x["highest"] - x["lowest"] <= 1e-6 * abs(x["highest"])
             and x["episodes"] >= (FEW if x["progress"] >= 0.2 else EPISODES)
         ),
-        "all {episodes:.0f} episodes so far scored {highest:g}, so nothing can be learned from them: check the reward, "
+        "all {episodes:.0f} episodes so far scored {highest:g}, so no score tells what is better: check the reward, "
         "make the start easier, or explore more",
     ),
     "observation": Check(
