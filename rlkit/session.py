@@ -143,11 +143,11 @@ def resume(parts: Parts, given: config.Given, folder: Path, watch: Watch) -> tup
 
 def renew(parts: Parts, given: config.Given, folder: Path, progress: Progress) -> None:
     """Write the new configuration of the run into its own folder."""
-    first, _, held = read_text(folder / "config.yaml").partition("\n")
-    keys = parts.text.partition("\n")[2]
+    (first, _, held), keys = read_text(folder / "config.yaml").partition("\n"), parts.text.partition("\n")[2]
     if not progress.over(parts.run) or keys != held:
         remove(folder / "summary.json")  # of a shorter or another run: this run is not finished
-    write_atomically(folder / "config.yaml", "\n".join([repeat.changed(first, given.argv), keys]))
+    line = repeat.changed(first, given.argv, progress.iteration > 0 and repeat.lengths(keys) != repeat.lengths(held))
+    write_atomically(folder / "config.yaml", "\n".join([line, keys]))
 
 
 def drop_later_best(folder: Path, progress: Progress) -> None:

@@ -27,6 +27,7 @@ def caveats(records: Sequence[Record], results: Results) -> list[str]:
         *unequal_seeds(results),
         *unequal_lengths(results),
         *shorter(records),
+        *lengthened(records),
         *gaps(records, results),
         *measuring.unequal(records),
         *references(records, results),
@@ -117,6 +118,16 @@ def shorter(records: Sequence[Record]) -> Iterator[str]:
         if less:
             unit = "tokens" if group[0].kind == "text" else "steps"
             yield f"Of {algo} on {env} the median run learned from {usual:,.0f} {unit}, and some from {listed(less)}."
+
+
+def lengthened(records: Sequence[Record]) -> Iterator[str]:
+    """Runs that a resume gave another length: a schedule of the whole run went otherwise before."""
+    for algo, env in dict.fromkeys((r.algo, r.env) for r in records if r.longer):
+        seeds = sorted({r.seed for r in records if r.longer and (r.algo, r.env) == (algo, env)})
+        yield (
+            f"{algo} on {env}, seed {numbered(seeds)}: a resume changed the length, so a learning rate or an "
+            "exploration that follows it differs from that of a run which had this length from the start."
+        )
 
 
 def gaps(records: Sequence[Record], results: Results) -> Iterator[str]:

@@ -61,6 +61,7 @@ class Record:
     scored: str = ""  # what the score is of: episodes, problems, or the pairs that a reward model ranks
     plugin: str = ""  # the algorithm
     kind: str = ""  # of the environment: control or text; rlkit 0.5 wrote nothing of it
+    longer: bool = False  # whether a resume gave it another length
 
 
 def read(folder: Path) -> Record:
@@ -99,6 +100,7 @@ def read(folder: Path) -> Record:
             scored=str(summary.get("scored", "")),
             plugin=short(_text(summary, "algo")),
             kind=str(summary.get("kind", "")),
+            longer=repeat.LONGER in read_text(folder / "config.yaml", LARGEST).partition("\n")[0].partition(REPEAT)[0],
         )
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{folder / 'summary.json'} is damaged: {error!r}; run it again") from None

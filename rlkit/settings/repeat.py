@@ -24,6 +24,7 @@ RESUMABLE = (
 )
 MOVABLE = ("algo.storage",)  # folders of a run that may have moved with it
 COMMAND = "; to repeat: python -m rlkit.run "
+LONGER = ", of another length at first"  # before the command: a schedule of the whole run went otherwise
 WORD = re.compile(r"""(?:\$'(?:\\.|[^'\\])*'|'[^']*'|"[^"]*"|[^\s'"])+""")  # as `quoted` writes them
 
 V = TypeVar("V")
@@ -34,7 +35,7 @@ def line(argv: Sequence[str]) -> str:
     return f"# rlkit {rlkit.__version__}{COMMAND}{' '.join(quoted(word) for word in argv if key(word) != 'out')}"
 
 
-def changed(first: str, argv: Sequence[str]) -> str:
+def changed(first: str, argv: Sequence[str], goes_on: bool = False) -> str:
     """The line of a run that `argv` continues: what that changes takes the place of what was given before.
 
     A file that begins with a key has lost its line, and gets one without a command, so that no key stands there twice.
@@ -42,6 +43,8 @@ def changed(first: str, argv: Sequence[str]) -> str:
     if not first.startswith("#"):
         return f"# rlkit {rlkit.__version__}"
     head, found, command = first.partition(COMMAND)
+    if goes_on and found and has_length(argv) and LONGER not in head:  # to start with that length is another run
+        head += LONGER
     was = {key(word.lstrip("$'")): word for word in WORD.findall(command)}  # some are quoted
     # Files may have moved, also those that a file of keys names.
     kept = {key(word) for word in argv} - {"resume", "trust"} if "config" in was else {*RESUMABLE, *MOVABLE, *was}
@@ -67,6 +70,11 @@ def asks_nothing(word: str) -> bool:
 
 def has_length(argv: Sequence[str]) -> bool:
     return any(key(word) in LENGTHS for word in argv)
+
+
+def lengths(text: str) -> list[str]:
+    """The lines of a config.yaml that say how long the run is."""
+    return [line for line in text.splitlines() if line.strip().partition(":")[0] in LENGTHS]
 
 
 def key(word: str) -> str:

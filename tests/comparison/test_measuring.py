@@ -13,7 +13,7 @@ from rlkit.comparison.caveats import apart, caveats
 from rlkit.comparison.grid import Job
 from rlkit.comparison.records import Record
 from rlkit.comparison.results import compute
-from rlkit.settings import config
+from rlkit.settings import config, repeat
 
 WAY = "a/long/way/that/leads/to/all/the/models"
 UNIT = Reference(0.0, 1.0, "a random policy", "the optimum")
@@ -210,3 +210,21 @@ def test_algorithms_that_began_with_different_models_are_named() -> None:
     assert not told(ppo="tiny", grpo="tiny")
     rows = {"ppo model=tiny": "tiny", "ppo model=mine": "mine"}
     assert not told(**rows), "the names of the rows say it"
+
+
+@pytest.mark.parametrize(
+    ("word", "goes_on", "named"), [("iterations=9", True, 1), ("iterations=9", False, 0), ("keep=2", True, 0)]
+)
+def test_runs_that_a_resume_gave_another_length_are_named(tmp_path: Path, word: str, goes_on: bool, named: int) -> None:
+    """A schedule of the whole run went otherwise before; one that had not begun is like others."""
+    first = repeat.line(["algo=ppo", "env=maze", "iterations=7"])
+    for _ in range(2):  # the second one says it no second time
+        first = repeat.changed(first, ["resume=x", word], goes_on)
+    (tmp_path / "config.yaml").write_text(f"{first}\nrun: {{seed: 3}}\nalgo: {{name: ppo}}\n")
+    after = {"metric": "return", "mean": 7.0, "low": 6.0, "high": 8.0}
+    summary = {"algo": "ppo", "env": "maze", "seed": 3, "env_steps": 50, "seconds": 1.5, "evaluation": {"after": after}}
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    found = records.read(tmp_path)
+    assert found.command.startswith("python -m rlkit.run algo=ppo env=maze iterations=")
+    said = [text for text in caveats([found], compute([found])) if "a resume changed the length" in text]
+    assert len(said) == named and first.count(repeat.LONGER) == named
