@@ -59,8 +59,8 @@ def test_dpo_lifts_the_tiny_model(tmp_path, env, gain):
 
 
 FEWER = {"a2c": ("env.rows=128",), "grpo": ("env.rows=32", "iterations=40")}
-GAME = ["ppo", "a2c", "grpo", "rloo", "dpo"]
-GAME += [pytest.param(algo, marks=pytest.mark.campaign) for algo in ["reinforce", *FAMILY] if algo not in GAME]
+GAME = ["ppo", "grpo", "dpo"]
+GAME += [pytest.param(algo, marks=pytest.mark.campaign) for algo in ["reinforce", "a2c", *FAMILY]]
 
 
 @pytest.mark.slow
@@ -84,9 +84,10 @@ CARTPOLE_CASES = [*CARTPOLE.items(), pytest.param("ppo", 475, marks=pytest.mark.
 @pytest.mark.slow
 @pytest.mark.parametrize("algo, score", CARTPOLE_CASES)
 def test_every_control_cell_learns_the_cart_pole(tmp_path, algo, score):
-    # Processors round differently, and on some a few seeds drift out of the screen: one of three has to stay.
+    # Processors round differently, and on some a few seeds drift out of the screen: one of three has to stay. Seed 0
+    # comes last, as dqn drifts with it here.
     words = (f"algo={algo}", "env=cartpole") + (() if algo == "dqn" else (LATEST,))  # of dqn the best is measured
-    assert any(after(tmp_path / str(seed), *words, f"seed={seed}")["after"]["mean"] >= score for seed in range(3))
+    assert any(after(tmp_path / str(seed), *words, f"seed={seed}")["after"]["mean"] >= score for seed in (1, 2, 0))
 
 
 @pytest.mark.slow
