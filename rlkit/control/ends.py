@@ -1,6 +1,7 @@
 """Where episodes end: whether a step ended them, and what each earned until then."""
 
-from typing import NoReturn, TypeGuard
+from collections.abc import Mapping
+from typing import Any, NoReturn, TypeGuard
 
 import numpy as np
 
@@ -48,6 +49,19 @@ def check_resets(done: Array, acting: Array, called: object) -> None:
             f"{called}: a step after the end of an episode ended it again, so no copy is reset as the mode NEXT_STEP "
             "says: set metadata['autoreset_mode'] to what it does"
         )
+
+
+def last_seen(info: Mapping[str, Any], called: object) -> Any:
+    """What each copy saw at the end of an episode, where the observation is already that of the next one.
+
+    Raises: UserError where a vector environment of mode SAME_STEP left it out.
+    """
+    if "final_obs" not in info:
+        raise UserError(
+            f"{called}: a step of mode SAME_STEP that ended an episode gave no info['final_obs']: put there what each "
+            "copy saw last"
+        )
+    return info["final_obs"]
 
 
 def is_mask(flags: object) -> TypeGuard[Array]:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from rlkit import spaces
 from rlkit.control import workers
-from rlkit.control.ends import check_others, check_resets, either, refuse_columns
+from rlkit.control.ends import check_others, check_resets, either, last_seen, refuse_columns
 from rlkit.errors import UserError, one_line
 from rlkit.fields import GROUPS, Needs
 
@@ -64,7 +64,7 @@ class Copies:
 
     def __init__(self, vector: Vector, next_seed: Callable[[int], int] | None = None, lives: bool = False) -> None:
         mode = vector.metadata.get("autoreset_mode")
-        if mode is None:
+        if mode not in [*AutoresetMode, *(known.value for known in AutoresetMode)]:
             raise UserError(f"{vector} does not say how it resets: set metadata['autoreset_mode'] to an AutoresetMode")
         self.vector, self.n, self.mode, self.next_seed = vector, vector.num_envs, AutoresetMode(mode), next_seed
         inner = vector.unwrapped  # a wrapper hides what it can do
@@ -174,7 +174,7 @@ class Copies:
             successor = successor.copy()  # some vector environments return arrays that a reset writes over
             if self.mode is AutoresetMode.SAME_STEP:
                 for row in np.flatnonzero(done):
-                    successor[row] = spaces.one(self.observation_space, info["final_obs"][row])
+                    successor[row] = spaces.one(self.observation_space, last_seen(info, self.vector)[row])
             else:
                 reward, terminated = reward.copy(), terminated.copy()
                 self.ended = np.where(done, total, self.ended)

@@ -99,6 +99,25 @@ def test_a_vector_environment_that_does_not_reset_itself_as_it_says_is_one_line(
         made.rollout(Draws(made), steps=1)
 
 
+def test_a_vector_environment_of_same_step_that_hides_what_was_seen_last_is_one_line() -> None:
+    made = ControlEnv(lambda n: Native("bool", AutoresetMode.SAME_STEP), 3, source="mine")
+    with pytest.raises(
+        UserError, match=r"Native\(.*\): a step of mode SAME_STEP that ended .* gave no info\['final_obs'\]"
+    ):
+        made.rollout(Draws(made), steps=3)
+
+
+def test_a_mode_may_be_a_text_of_gymnasium_and_no_other() -> None:
+    def made(mode: Any) -> ControlEnv:
+        return ControlEnv(lambda n: Native("bool", mode), 3, source="mine")
+
+    assert made("Disabled").rollout(Draws(made("Disabled")), steps=4)["done"].any()
+    with pytest.raises(
+        UserError, match=r"Native\(.*\) does not say how it resets: set metadata\['autoreset_mode'\] to"
+    ):
+        made("DISABLED").rollout(Draws(made("Disabled")), steps=1)
+
+
 class Rising(gymnasium.Env[Any, Any]):
     """Pays its level at each step."""
 
