@@ -59,6 +59,8 @@ class Grid:
 def from_outcomes(outcomes: Outcomes, start: Sequence[float], goal: Sequence[int] = ()) -> Model:
     """A model from Gymnasium's form: `outcomes[s][a]` lists (probability, next state, reward, terminated).
 
+    Several rewards of one action for one next state become their mean, which is also what play pays.
+
     Raises: UserError where this is not a model, such as probabilities that do not add up to 1.
     """
     check_outcomes(outcomes, start, goal)
