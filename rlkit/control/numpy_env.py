@@ -41,6 +41,7 @@ class Batched(Vector):
         self.observation_space, self.action_space = batch_space(observation, n), batch_space(action, n)
         self.state, self.steps = np.zeros((size, n)), np.zeros(n, dtype=np.int64)
         self._start, self._seeds = np.zeros((size, n)), [-1] * n  # drawn anew only for a new seed
+        self._seen: Array = np.empty(0)  # what all copies saw last
 
     def start(self, draw: np.random.Generator) -> ArrayLike:
         """The first state [k] of an episode, drawn as Gymnasium draws it."""
@@ -66,13 +67,18 @@ class Batched(Vector):
                 self._seeds[row] = seed[row]
                 self._start[:, row] = self.start(np.random.Generator(np.random.PCG64(seed[row])))
             self.state[:, row], self.steps[row] = self._start[:, row], 0
-        return self.observe(), {}
+        before, self._seen = self._seen, self.observe()
+        if options is not None:  # the others see what they saw, also where `observe` draws noise
+            others = ~np.asarray(options["reset_mask"])
+            self._seen[others] = before[others]
+        return self._seen, {}
 
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, object]]:
         """Observation, reward, terminated and truncated of every copy."""
         reward, terminated = self.advance(actions)
         self.steps += 1
-        return self.observe(), reward, terminated, self.steps >= self.step_limit, {}
+        self._seen = self.observe()
+        return self._seen, reward, terminated, self.steps >= self.step_limit, {}
 
     def render(self) -> tuple[Array, ...]:
         """A picture [H, W, 3] of each copy."""

@@ -3,14 +3,17 @@
 from functools import partial
 
 import gymnasium
+import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from support.probes import Chooses, Draws, control, make, same
 
 from rlkit.api import UserError
 from rlkit.control import ControlEnv
 from rlkit.control import env as control_env
+from rlkit.control.numpy_env import Batched
 from rlkit.settings import plugins
 
 cartpole = plugins.load("envs", "cartpole")
@@ -185,3 +188,27 @@ def test_an_episode_may_be_as_long_as_its_step_limit_says(monkeypatch):
 def test_the_limit_of_a_wrapper_is_known_where_there_is_no_specification():
     assert control(Endless, limit=70).longest == 70
     assert ControlEnv(lambda n: SyncVectorEnv([Endless] * n, autoreset_mode="Disabled"), 1).longest is None
+
+
+class Noisy(Batched):
+    """What is seen of a state has noise; an episode ends after one step to the right, or after nine."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__(n, 9, 1, Box(-9, 9, (1,)), Discrete(2))
+        self.noise = np.random.default_rng(0)
+
+    def start(self, draw: np.random.Generator) -> list[float]:
+        return [draw.uniform()]
+
+    def advance(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.ones(self.num_envs), actions == 1
+
+    def observe(self) -> np.ndarray:
+        return (self.state.T + self.noise.normal(size=(self.num_envs, 1))).astype(np.float32)
+
+
+def test_a_reset_of_some_copies_in_numpy_leaves_to_the_others_what_they_saw() -> None:
+    env = ControlEnv(Noisy, 3)
+    rollout = env.rollout(Draws(env), steps=30)
+    seen, then, done = (rollout[key] for key in ("observation", "next_observation", "done"))
+    assert torch.equal(then[:, :-1] != seen[:, 1:], done[:, :-1, None]) and 0 < done.sum() < done.numel()
