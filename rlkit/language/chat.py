@@ -42,6 +42,10 @@ class ChatTemplate:
     where: str
     names: tuple[tuple[str, str], ...] = ()
 
+    def has(self, name: str) -> bool:
+        """Whether there is a variable of this name."""
+        return name == "add_generation_prompt" or re.search(rf"\b{re.escape(name)}\b", self.text) is not None
+
     def prompts(
         self, conversations: Sequence[Sequence[Turn]], core: tokenizers.Tokenizer, options: Mapping[str, object]
     ) -> list[Prompt]:
@@ -54,7 +58,7 @@ class ChatTemplate:
         Raises: UserError where the template fails, exceeds its limits of time and memory, or has no such variable.
         """
         for name in map(str, options):  # transformers ignores one that is misspelled
-            if name != "add_generation_prompt" and not re.search(rf"\b{re.escape(name)}\b", self.text):
+            if not self.has(name):
                 raise UserError(f"env.chat_options: {self.where} has no variable {one_line(name)!r}: leave it out")
         tokens = control_tokens(core, self.text)
         contents = [turn.content for turns in conversations for turn in turns]

@@ -72,7 +72,9 @@ class RewardModel(Backbone):
         here = os.path.join(os.curdir, folder)  # a folder called tiny is not the model of that name
         model = cls(LanguageModel.load(here, dtype="float32"))
         folders.read_head(model.value_head, Path(folder) / folders.REWARD)
-        model.name, model.options = str(folder), read_json(Path(folder) / OPTIONS)
+        model.name, template = str(folder), model.tokenizer.template
+        given = read_json(Path(folder) / OPTIONS)  # rlkit 0.5 took names that the template does not have
+        model.options = {name: x for name, x in given.items() if template is not None and template.has(name)}
         model.in_turns = model.chats and not read_json(Path(folder) / PLAIN)  # which older folders do not have
         return model
 

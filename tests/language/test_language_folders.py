@@ -18,7 +18,7 @@ from rlkit.language.model import LanguageModel
 from rlkit.language.network import LanguageNetwork
 from rlkit.language.reward_model import RewardModel
 from rlkit.language.tokenizer import Tokenizer
-from rlkit.prompts import data
+from rlkit.prompts import Turn, data
 
 # Folders
 
@@ -198,6 +198,16 @@ def test_a_model_that_is_saved_over_an_older_one_keeps_nothing_of_it(tmp_path):
     assert not (tmp_path / "value_head.safetensors").exists()
     RewardModel.on(plain, writes=False).save(tmp_path)
     assert RewardModel.load(tmp_path).options == {}
+
+
+def test_a_reward_model_is_asked_without_names_that_its_template_does_not_have(tmp_path):
+    older = RewardModel.on(model(), writes=False)  # as rlkit 0.5 saved it
+    older.tokenizer = copy.copy(TOKENIZER)
+    older.tokenizer.template = ChatTemplate("{{ messages[0].content }}{{ mood }}", "x.jinja")
+    older.options = {"enable_thinking": False, "mood": "!"}
+    older.save(tmp_path)
+    found = RewardModel.load(tmp_path)
+    assert found.chat([(Turn("user", data("a")),)], found.options) == ["a!"]
 
 
 # Mistakes
