@@ -122,8 +122,8 @@ def refuse_forgetful(prompts: Sequence[Prompt]) -> None:
     Its longest word is looked for, as a template may trim or escape what is around it.
     """
     for prompt in prompts:
-        words = re.findall(r"[a-z0-9]+", prompt.turns[-1].content.casefold())
-        if words and max(words, key=len) not in prompt.casefold():
+        words = re.findall(r"[a-z0-9]+", prompt.turns[-1].content.lower())
+        if words and max(words, key=len) not in prompt.lower():
             raise UserError(f"the chat template leaves out what is asked: {REMEDY}")
 
 

@@ -94,6 +94,7 @@ def test_a_template_without_the_question_is_refused(tmp_path: Path) -> None:
         policy.check(policy.chat([asked], {}), 8)
     policy.check(["Name a color."], 8)  # with env.chat=false
     refuse_forgetful([Prompt("NAME A COLOR \\u0026 A FRUIT.", turns=asked)])
+    refuse_forgetful([Prompt("Die Stra\\u00dfe?", turns=(Turn("user", data("Die Straße?")),))])
 
 
 def test_a_variable_that_the_template_does_not_have_is_refused() -> None:
