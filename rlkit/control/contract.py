@@ -95,8 +95,10 @@ def checked(vector: Vector, called: str, n: int, others: Sequence[Vector] = ()) 
     check_statistics(vector, called)
     if vector.num_envs != n:
         raise UserError(f"{called} has {vector.num_envs} copies where {n} were asked for: make as many as that")
-    worlds = [id(x) for each in (vector, *others) for x in (each.unwrapped, *[env.unwrapped for env in inside(each)])]
-    if len({*worlds}) < len(worlds):
+    worlds: list[object] = []  # all held at once: the next object may take the place of one that is gone
+    for each in (vector, *others):
+        worlds += [each.unwrapped, *(env.unwrapped for env in inside(each))]
+    if len({*map(id, worlds)}) < len(worlds):
         refuse_shared(called)
     for env in inside(vector):
         if not any(isinstance(x, Uninformed) for x in layers(env)):
