@@ -70,10 +70,10 @@ def read(folder: Path) -> Record:
     before, after = (_dict(_dict(summary.get("evaluation")).get(when)) for when in ("before", "after"))
     score, low, high = _score(after, folder)
     config, found = sections.read(folder / "config.yaml"), _curves(folder / "metrics.jsonl")
-    curves = _from_step_0(found, before)
     called, alarms = names.read(folder.absolute()), summary.get("alarms")
     best = config.get("run", {}).get("measure") == "best"
     candidates, validated_on = _search(summary, config, found)
+    head, command = _first_line(folder / "config.yaml")
     try:
         return Record(
             algo=called.get("algo") or names.readable(short(_text(summary, "algo"))),
@@ -90,17 +90,17 @@ def read(folder: Path) -> Record:
             alarms=[_alarm(alarm) for alarm in (alarms if isinstance(alarms, list) else [])],
             before=_number(before, "mean") if is_number(before.get("mean")) else None,
             episodes=int(_number(after, "episodes")) if "episodes" in after else 0,
-            curves=curves,
+            curves=_from_step_0(found, before),
             settings=_settings(config, NOT_SETTINGS if best else NOT_SETTINGS | CHOOSING),
             versions={str(key): str(value) for key, value in _dict(summary.get("versions")).items()},
-            command=_command(folder / "config.yaml"),
+            command=command,
             measure="best" if best else "latest",
             candidates=candidates if best else 0,
             validation_episodes=validated_on,
             scored=str(summary.get("scored", "")),
             plugin=short(_text(summary, "algo")),
             kind=str(summary.get("kind", "")),
-            longer=repeat.LONGER in read_text(folder / "config.yaml", LARGEST).partition("\n")[0].partition(REPEAT)[0],
+            longer=repeat.LONGER in head,
         )
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{folder / 'summary.json'} is damaged: {error!r}; run it again") from None
@@ -210,10 +210,10 @@ def _search(summary: Mapping[str, object], config: sections.Sections, curves: Ma
     return count, str(config.get("run", {}).get("validation_episodes", ""))
 
 
-def _command(path: Path) -> str:
-    """The command that repeats the run, from the first line of its config.yaml."""
-    _, found, command = read_text(path, LARGEST).partition("\n")[0].partition(REPEAT)
-    return command.strip() if found else ""
+def _first_line(path: Path) -> tuple[str, str]:
+    """Of a config.yaml: what its first line says of the run, and the command there that repeats it."""
+    head, _, command = read_text(path, LARGEST).partition("\n")[0].partition(REPEAT)
+    return head, command.strip()
 
 
 def _settings(config: sections.Sections, left_out: set[str]) -> dict[str, str]:
