@@ -37,7 +37,7 @@ FAMILY = ["dr_grpo", "dapo", "rloo", "reinforce_pp", "gspo", "cispo", "gmpo", "s
 
 
 LIFTED = {"reinforce": (128, 25), "ppo": (128, 30), "dapo": (16, 25), "gspo": (16, 20)}  # rows and iterations
-MORE = ["a2c", *(algo for algo in FAMILY if algo != "gspo"), "reinforce", "ppo"]  # of the game or the cart-pole below
+MORE = ["a2c", *(algo for algo in FAMILY if algo != "gspo"), "reinforce", "ppo"]  # they learn other problems below
 
 
 @pytest.mark.slow

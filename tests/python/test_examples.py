@@ -33,9 +33,7 @@ def example(name: str, words: list[str], folder: Path) -> str:
 
 def test_each_is_short() -> None:
     scripts = {path.stem: path.read_text() for path in (ROOT / "examples").glob("*.py")}
-    assert scripts.keys() == RUN.keys() | LEARNED.keys() | {"own_memory"}, (
-        "that one learns in tests/policies/test_recurrent.py"
-    )
+    assert scripts.keys() == RUN.keys() | LEARNED.keys() | {"own_memory"}  # which tests/policies/test_recurrent.py runs
     for name, text in scripts.items():
         assert len(text.splitlines()) <= 30 and f"python examples/{name}.py" in text
         assert "\nimport rlkit\n" in text and "from rlkit" not in text, "the Python API is enough"
