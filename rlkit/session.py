@@ -13,7 +13,7 @@ from filelock import BaseFileLock, FileLock, Timeout
 
 from rlkit import memory, ranks, shards
 from rlkit.api import Env, Policy, Writes
-from rlkit.errors import Unfinished, UserError
+from rlkit.errors import Unfinished, UserError, WorkerDied
 from rlkit.held import check_saved, not_finite
 from rlkit.loop import train
 from rlkit.paths import as_written
@@ -202,8 +202,8 @@ def locked(folder: Path, given: config.Given) -> Iterator[None]:
             if ranks.size() > 1:
                 ranks.command = again(folder, given)
             yield
-        except KeyboardInterrupt:  # the second Ctrl-C
-            raise KeyboardInterrupt(f"continue with: {again(folder, given)}") from None
+        except (KeyboardInterrupt, WorkerDied) as error:  # the second Ctrl-C
+            raise type(error)("; ".join([*map(str, error.args), f"continue with: {again(folder, given)}"])) from None
         except Unfinished as error:
             command = again(folder, given, repaired=error.repaired)
             raise UserError(f"{error}; fix it, then resume with: {command}") from error

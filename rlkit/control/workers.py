@@ -43,8 +43,7 @@ def raise_died(vector: VectorEnv[Any, Any, Any], error: BaseException) -> NoRetu
         raise error
     end(vector)
     raise WorkerDied(
-        f"the process of copy {dead[0][0]} of the environment has ended with exit code {dead[0][1]}; resume=FOLDER "
-        "continues the run"
+        f"the process of copy {dead[0][0]} of the environment has ended with exit code {dead[0][1]}"
     ) from error
 
 

@@ -23,7 +23,10 @@ from rlkit.control.vector import Copies
 from rlkit.control.workers import starting
 from rlkit.errors import UserError
 
-DIED = "the process of copy 0 of the environment has ended with exit code -9"
+DIED = (
+    "the process of copy 0 of the environment has ended with exit code -9; "
+    "continue with: python -m rlkit.run resume=run trust=true"
+)
 PLUGIN = '''
 """A world in processes of their own; at `step` a copy says something to all of them."""
 
