@@ -63,14 +63,21 @@ class Floats(nn.Module):
 class Image(nn.Module):
     """Convolutions on images that come as rows of numbers: [..., d] → [N, C, H, W] → [..., features].
 
-    Of a stack, the channels of all are side by side. Bytes become fractions of 255.
+    Of a stack, the channels of all are side by side. Bytes become fractions of the highest value that the space has.
     layout: in what order the numbers lie in memory, whatever the order of dimensions.
     """
+
+    divisor: Tensor | int
 
     def __init__(self, space: Box, inner: nn.Module, layout: torch.memory_format) -> None:
         super().__init__()
         self.inner, self.shape, self.last, self.layout = inner, space.shape, channels_last(space), layout
         self.bytes = space.dtype == np.uint8
+        if self.bytes and space.high.max() < 255:
+            self.register_buffer("divisor", torch.tensor(max(1, int(space.high.max()))))
+            self.register_load_state_dict_pre_hook(as_before)  # type: ignore[no-untyped-call]
+        else:
+            self.divisor = 255
 
     def forward(self, observation: Tensor) -> Tensor:
         images = observation.reshape(-1, *self.shape)
@@ -84,7 +91,13 @@ class Image(nn.Module):
         """As real numbers, of the precision of the convolutions."""
         kind = next(self.inner.parameters()).dtype
         x = images.to(kind, memory_format=self.layout, copy=self.bytes)
-        return x.div_(255) if self.bytes else x  # in place: bytes were copied just now, and new memory takes longer
+        # In place: bytes were copied just now, and new memory takes longer.
+        return x.div_(self.divisor) if self.bytes else x
+
+
+def as_before(module: nn.Module, state: dict[str, Tensor], prefix: str, *others: object) -> None:
+    """Let a network of rlkit 0.5, which divided all bytes by 255, go on so."""
+    state.setdefault(f"{prefix}divisor", torch.tensor(255))
 
 
 class Parts(nn.Module):

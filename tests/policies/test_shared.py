@@ -177,6 +177,20 @@ def test_neither_the_order_in_memory_nor_parts_of_a_batch_change_an_image(name: 
     assert_close(image(rows[:2].view(2, 1, -1)).detach(), found[:2, None])
 
 
+def test_bytes_become_fractions_of_the_highest_value_of_their_space() -> None:
+    """Divided by 255, planes of 0 and 1 are hardly seen: ppo learned nothing from them."""
+    space = Box(0, 1, (6, 6, 2), np.uint8)
+    image, bits = (of_image(Box(0, 1, (6, 6, 2), kind), "small") for kind in (np.uint8, np.bool_))
+    bits.load_state_dict({key: x for key, x in image.state_dict().items() if key != "divisor"})
+    x = torch.randint(2, (3, 72), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    assert torch.equal(image(x), bits(x))
+    image.load_state_dict(bits.state_dict())  # of a run of 0.5, which goes on as it was
+    again = of_image(space, "small")
+    again.load_state_dict(image.state_dict())
+    for network in (image, again):
+        assert_close(network(x), network.inner(x.view(3, 6, 6, 2).movedim(-1, 1) / 255))
+
+
 @pytest.mark.parametrize("shape", [(4, 40, 48, 3), (4, 3, 40, 48), (4, 40, 48, 1)])
 def test_a_stack_of_images_is_one_with_the_channels_of_all(shape: tuple[int, ...]) -> None:
     space = Box(0, 255, shape, np.uint8)
