@@ -206,9 +206,15 @@ def _neighbors(path: Path) -> list[Path]:
             folder = path.parents[node.level - 1] if node.level <= len(path.parents) else path.parent
             names = node.module.split(".") if node.module else []
             inside = [folder.joinpath(*names[:end]) for end in range(1, len(names) + 1)]
-            inside += [folder.joinpath(*names, alias.name) for alias in node.names]
+            package = folder.joinpath(*names)
+            inside += [package / name for alias in node.names for name in _imported(alias.name, package)]
             found += [first for each in inside if (first := _found_first(each)) is not None]
     return found
+
+
+def _imported(name: str, package: Path) -> list[str]:
+    """A name; for * the modules of the package, as its `__all__` may name any of them and may be computed."""
+    return [name] if name != "*" else [part.name for part in pkgutil.iter_modules([str(package)])]
 
 
 def _found_first(module: Path) -> Path | None:

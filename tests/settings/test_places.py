@@ -120,6 +120,15 @@ def test_neighbors_that_are_packages_are_marked_too(tmp_path: Path) -> None:
     assert sorted(map(str, found)) == sorted([*wanted, "helper/part.py", "mine.py"])
 
 
+def test_modules_that_a_star_may_import_are_marked_too(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "mine.py").write_text("from .deep import *\n")
+    (tmp_path / "deep" / "__init__.py").write_text("__all__ = ['part']\n")
+    (tmp_path / "deep" / "part.py").write_text("f = 1\n")
+    found = [Path(name).name for name in places.named(f"{tmp_path}/mine.py:f", Place("code"))]
+    assert found == ["mine.py", "__init__.py", "part.py"], "a resume notices that deep/part.py has changed"
+
+
 def test_a_module_is_marked_and_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     package = tmp_path / "its_package"
