@@ -14,7 +14,7 @@ from gymnasium.wrappers import NormalizeObservation, NormalizeReward, OrderEnfor
 from gymnasium.wrappers import vector as of_vectors
 
 from rlkit import spaces
-from rlkit.control.masks import layers, side_by_side
+from rlkit.control.masks import layers, side_by_side, tell_unread
 from rlkit.control.vector import Array, Vector
 from rlkit.errors import UserError
 from rlkit.terminal import warn
@@ -198,6 +198,7 @@ def check_game(game: Game, called: str) -> None:
     for name in here:
         spaces.check_spaces(*space[name])
         check_observation(space[name][0], seen[name], f"{called}: reset, of {name},")
+    tell_unread(told, (of_name[0] for of_name in space.values()), called)
     actions = {name: some_action(*space[name], seen[name], told.get(name)) for name in here}
     seen, rewards, *_ = parts(game.step(actions), 5, f"{called}: step", GAME[1])
     check_paid(rewards, here, called)

@@ -1,6 +1,6 @@
 """Which actions an environment allows, as part of what it shows."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import gymnasium
@@ -42,6 +42,16 @@ def tells_mask(make: Callable[[], One], called: str = "the environment") -> bool
         return False
     finally:
         env.close()
+
+
+def tell_unread(infos: Mapping[Any, Any], seen: Iterable[Any], called: str) -> None:
+    """Say where the infos of a game hold masks of its agents: a policy reads them in observations alone."""
+    told = any(isinstance(info, Mapping) and MASK in info for info in infos.values())
+    if told and not any(masks_actions(space) for space in seen):
+        warn(
+            f"{called} gives action_mask in its infos, which is not read, so all actions are allowed: let observations "
+            f"be a Dict of {REST} and {MASK}"
+        )
 
 
 def layers(env: One) -> Iterator[One]:

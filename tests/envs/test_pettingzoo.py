@@ -339,3 +339,18 @@ class Lists(Leaving):
 def test_a_game_of_another_contract_is_one_line(game: type[Leaving], says: str) -> None:
     with pytest.raises(UserError, match=says):
         check_game(game(), "it")
+
+
+class Told(Leaving):
+    """Says in its infos what is allowed, as env=gym reads it."""
+
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
+        seen, _ = super().reset(seed)
+        return seen, {name: {"action_mask": np.array([1, 0], np.int8)} for name in self.agents}
+
+
+def test_a_mask_in_the_infos_of_agents_is_not_overlooked_without_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+    check_game(Leaving(), "it")
+    assert not capsys.readouterr().err
+    check_game(Told(), "it")
+    assert "it gives action_mask in its infos, which is not read, so all actions are allowed" in capsys.readouterr().err
