@@ -117,14 +117,19 @@ def render(
 
 
 def refuse_forgetful(prompts: Sequence[Prompt]) -> None:
-    """Refuse a template without the question: one of a model for pictures may read lists of parts, and no text.
+    """Refuse a template without what is asked: one of a model for pictures may read lists of parts, and no text; some
+    read no system message.
 
-    Its longest word is looked for, as a template may trim or escape what is around it.
+    The longest word of each message is looked for, as a template may trim or escape what is around it. It may also
+    leave out thoughts of the assistant.
     """
+    asked = {turn for prompt in prompts for turn in prompt.turns if turn.role != "assistant"}
+    word = {turn: max(re.findall(r"[a-z0-9]+", turn.content.lower()), key=len, default="") for turn in asked}
     for prompt in prompts:
-        words = re.findall(r"[a-z0-9]+", prompt.turns[-1].content.lower())
-        if words and max(words, key=len) not in prompt.lower():
-            raise UserError(f"the chat template leaves out what is asked: {REMEDY}")
+        text = prompt.lower()
+        for turn in prompt.turns:
+            if word.get(turn, "") not in text:
+                raise UserError(f"the chat template leaves out a message of the {turn.role}: {REMEDY}")
 
 
 def read_template(folder: Path, settings: Json, wanted: str | None) -> ChatTemplate | None:

@@ -90,11 +90,28 @@ def test_a_template_without_the_question_is_refused(tmp_path: Path) -> None:
     asked, file = (Turn("user", data("Name a color & a fruit.")),), tmp_path / "mine.jinja"
     file.write_text("user: {% for part in messages[0].content %}{{ part.text }}{% endfor %}\n")
     policy = LanguageNetwork(template=str(file)).build()
-    with pytest.raises(UserError, match=r"^the chat template leaves out what is asked: give another one with policy\."):
+    with pytest.raises(UserError, match=r"^the chat template leaves out a message of the user: give another one with"):
         policy.check(policy.chat([asked], {}), 8)
     policy.check(["Name a color."], 8)  # with env.chat=false
     refuse_forgetful([Prompt("NAME A COLOR \\u0026 A FRUIT.", turns=asked)])
     refuse_forgetful([Prompt("Die Stra\\u00dfe?", turns=(Turn("user", data("Die Straße?")),))])
+
+
+@pytest.mark.parametrize(
+    ("reads", "lost"), [("messages if m.role != 'system'", "system"), ("messages[:1] + messages[-1:]", "user")]
+)
+def test_a_template_without_the_system_message_or_the_examples_is_refused(
+    reads: str, lost: str, tmp_path: Path
+) -> None:
+    """As Phi-3's first ones: env.system and env.shots would do nothing, and the first screen would name them."""
+    file = tmp_path / "mine.jinja"
+    file.write_text(f"{{% for m in {reads} %}}{{{{ m.role }}}}: {{{{ m.content }}}}\n{{% endfor %}}")
+    first, last = Turn("user", data("Any color?")), Turn("user", data("More?"))
+    said = [Turn("system", data("Be brief.")), first, Turn("assistant", data("<think>Hm.</think>Red.")), last]
+    policy = LanguageNetwork(template=str(file)).build()
+    with pytest.raises(UserError, match=rf"^the chat template leaves out a message of the {lost}: give another one"):
+        policy.check(policy.chat([said], {}), 8)
+    policy.check(policy.chat([[first]], {}), 8)
 
 
 def test_a_variable_that_the_template_does_not_have_is_refused() -> None:
