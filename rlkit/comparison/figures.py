@@ -294,7 +294,7 @@ def curves(results: Results, axis: str) -> "Figure":
         panel.set_xlim(left=0)
         panel.set_xlabel("seconds" if axis == "seconds" else f"{found['unit']} learned from")
         panel.set_ylabel(f"{'reward' if paid else found['metric']}, {CURVE_WORDS[found['curve'] or '']}")
-        panel.xaxis.set_major_formatter(EngFormatter(sep=""))
+        panel.xaxis.set_major_formatter("{x:g}" if axis == "seconds" else EngFormatter(sep=""))  # 0.2, not 200m
         panel.locator_params(axis="x", nbins=5)
     legend(figure, results)
     return figure

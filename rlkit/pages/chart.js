@@ -3,7 +3,7 @@
 import { ends, guarded, make, number } from "./common.js";
 import { fileName, picture, save, standing, table } from "./export.js";
 
-const RIGHT = 10, TOP = 8;
+const RIGHT = 24, TOP = 8; // half of the last label stands to the right of its tick
 
 export class Chart {
   // series: [{name, points: [[x, y]]}] in the order of the legend; tools: it can be enlarged and saved; titles: of the axes
@@ -220,10 +220,9 @@ function decades(low, high) {
   return found;
 }
 
-function label(x) {
-  const size = Math.abs(x);
-  if (size >= 1e6) return `${Number((x / 1e6).toPrecision(3))}M`;
-  if (size >= 1e4) return `${Number((x / 1e3).toPrecision(3))}k`;
-  if (size !== 0 && size < 1e-3) return x.toExponential(0);
-  return String(Number(x.toPrecision(4)));
+// A tick in as many digits as it has: two ticks must not have one label, nor 0.00015 that of 0.0002.
+export function label(x) {
+  const size = Math.abs(x), [unit, sign] = size >= 1e6 ? [1e6, "M"] : size >= 1e4 ? [1e3, "k"] : [1, ""];
+  const shown = Number((x / unit).toPrecision(6));
+  return size !== 0 && size < 1e-3 ? shown.toExponential() : `${shown}${sign}`;
 }

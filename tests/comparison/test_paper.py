@@ -197,6 +197,14 @@ def test_numbers_at_an_axis_do_not_run_into_each_other(size: float) -> None:
         assert len(boxes) > 2 and all(one.x1 < other.x0 for one, other in pairwise(boxes))
 
 
+@pytest.mark.slow
+def test_less_than_a_second_is_not_written_as_if_it_were_minutes() -> None:
+    pytest.importorskip("matplotlib")
+    given = [replace(run("ppo", seed=s), curves=curved("evaluation", 5)) for s in range(2)]
+    of_steps, of_seconds = (figures.curves(compute(given), axis).axes[0].xaxis for axis in ("env_steps", "seconds"))
+    assert of_steps.get_major_formatter()(20_000) == "20k" and of_seconds.get_major_formatter()(0.2) == "0.2"
+
+
 def test_the_columns_of_csv_files_have_the_unit_of_their_environments() -> None:
     given = [run("ppo", "maze"), run("grpo", "sums", kind="text", metric="accuracy", scored="problems")]
     found = paper.files(compute(given), ["maze", "sums"])
