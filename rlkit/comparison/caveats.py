@@ -8,7 +8,7 @@ from rlkit import titles
 from rlkit.comparison import measuring
 from rlkit.comparison.numbers import Results
 from rlkit.comparison.records import Record
-from rlkit.settings import config, plugins
+from rlkit.settings import config, places, plugins
 
 WIDE = 40  # characters of a value that are shown, or more where it takes more to tell it from another
 FEW = 5  # runs below which the interval of an algorithm is known to be too narrow
@@ -34,6 +34,7 @@ def caveats(records: Sequence[Record], results: Results) -> list[str]:
         *unmoved(records, results),
         *unequal_settings(records),
         *one_problem(records, results),
+        *unnamed(records),
         *unequal_starts(records),
         *tuned_for_one(records),
         *unequal_versions(records),
@@ -195,6 +196,13 @@ def one_problem(records: Sequence[Record], results: Results) -> Iterator[str]:
     for same in columns.values():
         if len(same) > 1:
             yield f"{listed(same)} are one problem: it weighs {len(same)} times in the numbers over all environments."
+
+
+def unnamed(records: Sequence[Record]) -> Iterator[str]:
+    """Columns of environments that a program gave: two notebooks, or two lambdas, may mean two problems by one name."""
+    given = [r.env for r in records if r.settings.get("env.entry", "").startswith(places.PYTHON)]
+    for env in dict.fromkeys(env for env in given if given.count(env) > 1):
+        yield f"{env}: nothing tells whether this was the same environment in each of its runs."
 
 
 def unequal_starts(records: Sequence[Record]) -> Iterator[str]:

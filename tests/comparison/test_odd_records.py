@@ -116,6 +116,12 @@ def test_a_pair_over_more_environments_than_the_ranking_is_said_to_be() -> None:
     assert told not in words.over_all(alike).note and "both have" not in words.finding(alike)
 
 
+def test_an_environment_that_a_program_gave_may_be_another_in_each_run() -> None:
+    given = [run(seed=s, settings={"env.entry": entry}) for entry in ("<lambda, given in Python>", "") for s in (0, 1)]
+    assert sum("nothing tells whether" in said for said in caveats(given, compute(given))) == 1
+    assert not any("nothing tells" in said for said in caveats(given[2:], compute(given[2:])))
+
+
 @pytest.mark.parametrize("name", slow_after(1, [HALF, f"a{HALF}b", "\x1b[2J", "x" * 100_000]))
 @pytest.mark.parametrize("place", ["algo", "env", "metric", "id", "names.json"])
 def test_a_name_that_cannot_be_drawn_is_shortened_or_replaced(
