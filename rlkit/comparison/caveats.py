@@ -6,6 +6,7 @@ from statistics import median
 
 from rlkit import titles
 from rlkit.comparison import measuring
+from rlkit.comparison.marks import MARKS, content
 from rlkit.comparison.numbers import Results
 from rlkit.comparison.records import Record
 from rlkit.settings import config, places, plugins
@@ -15,7 +16,6 @@ FEW = 5  # runs below which the interval of an algorithm is known to be too narr
 SIMILAR = 1.15  # lengths whose ratio is below this count as the same
 NOT_THE_TASK = {"env.rows", "env.luck"}  # what is played side by side, and how, belongs to the algorithm
 STARTS = {"policy.model", "policy.adapter", "policy.fresh", "policy.template"}  # what a language model begins with
-MARKS = "marks."  # begins the settings that tell whether a file has changed
 
 
 def caveats(records: Sequence[Record], results: Results) -> list[str]:
@@ -246,7 +246,7 @@ def differing(group: Sequence[Mapping[str, str]]) -> Iterator[tuple[str, str]]:
     for key in dict.fromkeys(key for settings in group for key in settings):
         given = [settings for settings in group if key in settings]
         values = dict.fromkeys(settings[key] for settings in given)
-        if len(values) > 1 and len({settings.get(f"{MARKS}{settings[key]}", settings[key]) for settings in given}) > 1:
+        if len(values) > 1 and len({content(settings, settings[key]) for settings in given}) > 1:
             yield key, listed(apart(list(values)))
 
 

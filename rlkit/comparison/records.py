@@ -9,6 +9,7 @@ import numpy as np
 
 from rlkit.api import Reference, UserError
 from rlkit.comparison import names
+from rlkit.comparison.marks import MARKS, content
 from rlkit.recording.files import HUGE, LARGEST, is_file, is_number, read_object, read_text
 from rlkit.recording.writers import records
 from rlkit.settings import repeat, sections
@@ -143,13 +144,10 @@ def _parted(found: Sequence[Record], called: Sequence[str], key: str, sign: str)
 
 
 def _content(r: Record, key: str) -> str:
-    """What tells a value from others: the mark of its file, which is the same wherever that lies, or itself.
-
-    Of a source of problems it is the mark of test.jsonl beside it, which they are measured on.
-    """
+    """What tells a value from others; of a source of problems test.jsonl beside it, which they are measured on."""
     value = r.settings.get(key, "")
-    test = [os.path.join(os.path.dirname(value), "test.jsonl")] if key == "env.source" else []
-    return next((mark for file in (*test, value) if (mark := r.settings.get(f"marks.{file}", ""))), value)
+    test = os.path.join(os.path.dirname(value), "test.jsonl")
+    return content(r.settings, test if key == "env.source" and r.settings.get(f"{MARKS}{test}") else value)
 
 
 def _problem(r: Record) -> str:

@@ -116,6 +116,17 @@ def test_a_pair_over_more_environments_than_the_ranking_is_said_to_be() -> None:
     assert told not in words.over_all(alike).note and "both have" not in words.finding(alike)
 
 
+def test_code_of_two_folders_is_one_algorithm_only_with_the_same_neighbors() -> None:
+    def mine(folder: str, seed: int, helper: str) -> records.Record:
+        marks = {f"marks./{folder}/mine.py": "11", f"marks./{folder}/helper.py": helper}
+        return run("mine", seed=seed, settings={"algo.name": f"/{folder}/mine.py", **marks})
+
+    moved, changed = [mine("x", 0, "22"), mine("y", 1, "22")], [mine("x", 0, "22"), mine("y", 1, "33")]
+    assert records.apart(moved) == moved
+    assert [r.algo for r in records.apart(changed)] == ["mine /x/mine.py", "mine /y/mine.py"]
+    assert not any("algo.name" in said for said in caveats(moved, compute(moved)))
+
+
 def test_an_environment_that_a_program_gave_may_be_another_in_each_run() -> None:
     given = [run(seed=s, settings={"env.entry": entry}) for entry in ("<lambda, given in Python>", "") for s in (0, 1)]
     assert sum("nothing tells whether" in said for said in caveats(given, compute(given))) == 1
