@@ -48,6 +48,11 @@ class Together(Vector):
         self.numbered = numbered
         seen, self.single_action_space = alike(first, called)
         parts = seen.spaces if isinstance(seen, Dict) else {REST: seen}
+        if numbered and NUMBER in parts:
+            raise UserError(
+                f"{called}: env.agent_number=true would take the place of the part {NUMBER} that observations have: "
+                "leave it out, or give that part another name"
+            )
         self.single_observation_space = Dict({**parts, NUMBER: Discrete(self.agents)}) if numbered else seen
         self.nested = isinstance(seen, Dict)
         self.observation_space = batch_space(self.single_observation_space, n)

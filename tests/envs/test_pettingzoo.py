@@ -354,3 +354,15 @@ def test_a_mask_in_the_infos_of_agents_is_not_overlooked_without_a_word(capsys: 
     assert not capsys.readouterr().err
     check_game(Told(), "it")
     assert "it gives action_mask in its infos, which is not read, so all actions are allowed" in capsys.readouterr().err
+
+
+class Placed(Leaving):
+    """Shows where the agent is, under the name that its number would get."""
+
+    def observation_space(self, agent: str) -> Any:
+        return Dict({"agent": Box(0, np.inf, (2,))})
+
+
+def test_the_number_of_an_agent_takes_the_place_of_nothing() -> None:
+    with pytest.raises(UserError, match=r"^it: env.agent_number=true would take the place of the part agent"):
+        Together(Placed, 3, "it", numbered=True)
