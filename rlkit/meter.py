@@ -44,9 +44,8 @@ class Meter:
             self.waiting.setdefault(name, []).append((x.detach(), mask if masked else None))
 
     def skip(self) -> None:
-        """Note that this rank has no part of a minibatch: what it learns from next is not the first one."""
-        if not self.ratios:
-            self.ratios = [(torch.zeros(0), torch.zeros(0, dtype=torch.bool))]
+        """Note that this rank has no part of a minibatch, be it the first or the last one."""
+        self.ratios = [*self.ratios[:1], (torch.zeros(0), torch.zeros(0, dtype=torch.bool))]
 
     def settle(self) -> None:
         """Sum up what waits: one operation for all batches, since to begin one takes longer than to compute it."""
