@@ -194,6 +194,18 @@ def test_what_several_ranks_cannot_do_is_refused(
     assert capsys.readouterr().err == f"rlkit: {line}\n"
 
 
+def test_a_run_that_goes_on_has_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its env.rows cannot be another one: the number of ranks can."""
+    words = ["algo=reinforce", "env=cartpole", "env.rows=3", "env_steps=1", "threads=1", "evaluation_episodes=1"]
+    assert run.main([*words, "validation_episodes=1", f"out={tmp_path / 'run'}"]) == 0
+    pretend(monkeypatch, 2)
+    assert run.main([f"resume={tmp_path / 'run'}", "env_steps=2"]) == 2
+    told = "rlkit: env.rows=3 cannot be divided among 2 ranks: start as many as divide it\n"
+    assert capsys.readouterr().err == told
+
+
 def test_agents_of_a_copy_stay_on_one_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch, 2)
     assert parts.part_of(8, 2) == slice(0, 4)

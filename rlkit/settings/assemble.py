@@ -144,7 +144,8 @@ def make_env(given: config.Given, module: ModuleType, built: object, run: config
     rows = asdict(built).get("rows") if is_dataclass(built) and not isinstance(built, type) else None
     if isinstance(rows, int):
         if over := rows % (many := ranks.size()):
-            raise UserError(f"env.rows={rows} cannot be divided among {many} ranks: give env.rows={rows + many - over}")
+            remedy = f"give env.rows={rows + many - over}" if given.resume is None else "start as many as divide it"
+            raise UserError(f"env.rows={rows} cannot be divided among {many} ranks: {remedy}")
         memory.check(512 * rows, f"env.rows={rows}", "give fewer")  # no copy, and no prompt with its answer, takes less
     from_python = {} if given.factory is None else {"factory": given.factory}
     check_make(module.make, "envs", name, built, run.seed, torch.device("cpu"), **from_python)
