@@ -7,8 +7,8 @@ import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-import rlkit
 from rlkit.errors import Diverged, UserError, WorkerDied, whole_number
+from rlkit.installed import installed
 from rlkit.paths import home
 
 TOLD = (UserError, Diverged, FloatingPointError, WorkerDied)  # reported in one line, once, whichever ranks raised it
@@ -44,7 +44,7 @@ def joined(argv: Sequence[str]) -> Iterator[list[str]]:
     pulse.start()
     before = signal.signal(signal.SIGTERM, pulse.asked_to_leave)  # where the run itself does not handle it
     try:
-        versions = f"rlkit {rlkit.__version__}, torch {torch.__version__}, Python {platform.python_version()}"
+        versions = f"rlkit {installed()}, torch {torch.__version__}, Python {platform.python_version()}"
         ranks.check_same("version", versions, "install the same packages everywhere")
         yield going_on(argv, ranks.begun())
         ranks.everyones(None)  # the first one is still writing when the others are done

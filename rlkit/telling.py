@@ -12,6 +12,7 @@ import torch
 from rlkit import ranks, shards
 from rlkit.api import Noted, Policy, Writes
 from rlkit.cores import cores
+from rlkit.installed import installed
 from rlkit.paths import back
 from rlkit.progress import Progress
 from rlkit.recording.log import Listener, Log
@@ -46,6 +47,7 @@ def own_folder(folder: Path) -> Iterator[Path]:
 
 def opened_log(parts: Parts, given: config.Given, folder: Path, progress: Progress, watch: Watch) -> Log:
     """The log of a run, which begins with the header."""
+    installed()  # the summary names the files that this run has imported
     run = parts.run
     unit, total = ("iterations", run.iterations) if run.iterations else ("env_steps", run.env_steps)
     if not ranks.first():

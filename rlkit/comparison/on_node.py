@@ -19,10 +19,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import rlkit
 from rlkit.comparison import keeper, parcel
 from rlkit.disk import reason
 from rlkit.errors import UserError
+from rlkit.installed import installed
 
 PATIENCE = 10.0  # seconds that a run gets to write its checkpoint before it is killed
 CHUNK = 1 << 23  # bytes that travel at once
@@ -184,16 +184,8 @@ def stamp(path: Path) -> tuple[int, int]:
 
 def versions() -> dict[str, str]:
     """What must be the same on all machines, for one run to be the same on each."""
-    own, *others = map(Path, rlkit.__path__)  # a checkout has the plug-ins beside the package, a wheel inside
-    found = {path.relative_to(own).as_posix(): path for path in own.rglob("*.py")}
-    for place in (own, *others):
-        for pattern in ("algorithms/*.py", "envs/*.py", "configs/**/*.yaml"):
-            found |= {path.relative_to(place).as_posix(): path for path in place.glob(pattern)}
-    digest = hashlib.sha256()
-    for name, path in sorted(found.items()):
-        digest.update(name.encode() + path.read_bytes())
     return {
         "Python": platform.python_version(),
-        "rlkit": f"{rlkit.__version__} (files {digest.hexdigest()[:8]})",
+        "rlkit": installed(),
         "torch": importlib.metadata.version("torch").partition("+")[0],  # whether for CUDA or not
     }

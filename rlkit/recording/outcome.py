@@ -10,9 +10,9 @@ from typing import Literal, Protocol, runtime_checkable
 
 import torch
 
-import rlkit
 from rlkit import ranks
 from rlkit.api import Algorithm, Env, Reference, Sample, Scores, UserError
+from rlkit.installed import installed
 from rlkit.policies import discount
 from rlkit.recording.files import LARGEST, is_file, is_number, parse, read_text
 from rlkit.recording.log import Log
@@ -150,7 +150,7 @@ def summary(
     facts: Mapping[str, object], env: Env, evaluation: Evaluation, scored: str, seconds: float
 ) -> dict[str, object]:
     """The content of summary.json: `facts` of the run, the measurements, and which parameters were `scored`."""
-    own = {"rlkit": rlkit.__version__, "torch": torch.__version__, "python": platform.python_version()}
+    own = {"rlkit": installed(), "torch": torch.__version__, "python": platform.python_version()}
     borrowed = {name: _version(name) for name in env.packages} if isinstance(env, Borrows) else {}
     return {
         **facts,

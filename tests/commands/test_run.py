@@ -11,6 +11,7 @@ from support.marks import slow_after
 from support.resuming import metrics, tensors
 
 from rlkit import run
+from rlkit.installed import installed
 from rlkit.recording import checkpoint
 from rlkit.recording.log import Log
 
@@ -48,6 +49,7 @@ def test_a_run_folder_holds_what_the_contract_says(tmp_path):
     assert {"algo", "env", "seed", "source", "env_steps", "iterations", "seconds"} <= summary.keys()
     assert {"device", "versions", "evaluation", "alarms"} <= summary.keys()
     assert summary["versions"].keys() == {"rlkit", "torch", "python"}, "and of packages that the run used: of none"
+    assert summary["versions"]["rlkit"] == installed()
     for when in ("before", "after"):
         e = summary["evaluation"][when]
         assert e["metric"] == "accuracy" and e["greedy"] is True and e["episodes"] == 4
