@@ -15,11 +15,10 @@ from typing import TypeVar
 from rlkit.errors import UserError
 from rlkit.prompts import Turn
 from rlkit.text.pairs import Pair
-from rlkit.text.rows import conversation, prompt_turns
+from rlkit.text.rows import conversation, prompt_turns, refuse_told
 from rlkit.text.sources import Row, text_field
 
 REFERENCE = ("ref_chosen_logps", "ref_rejected_logps")
-TOLD = ("tools", "chat_template_kwargs")  # columns that TRL passes to the chat template
 LEAST = -1e9  # least log-probability of a text: no token is below e^-1000, and no text has a million tokens
 T = TypeVar("T")
 
@@ -80,8 +79,7 @@ def _texts(where: str, row: dict[str, object]) -> tuple[tuple[Turn, ...], str, s
 
 
 def _chat(where: str, row: dict[str, object]) -> tuple[tuple[Turn, ...], str, str, str]:
-    if given := [key for key in TOLD if row.get(key)]:
-        raise UserError(f"{where}: {given[0]!r} is not given to the chat template here; leave it out")
+    refuse_told(where, row)
     chosen, rejected = (conversation(where, key, row[key]) for key in ("chosen", "rejected"))
     _check_differ(where, chosen, rejected)
     prompt = row.get("prompt")

@@ -272,6 +272,16 @@ def test_rows_without_an_answer_demonstrate_nothing(tmp_path):
     assert Parrot().decode(shown) == ["5", "5"]
 
 
+@pytest.mark.parametrize("column", ["tools", "chat_template_kwargs"])
+def test_messages_that_a_template_should_read_with_more_are_not_demonstrated(tmp_path, column):
+    """TRL's SFTTrainer gives these columns to the chat template."""
+    given: dict[str, object] = {column: {"name": "x"}, "answer": "5"}
+    assert len(made(tmp_path, rows(**given), "says", rows=2).demonstrations(Parrot())), "a text has no template"
+    chats = [row | {"prompt": [{"role": "user", "content": row["prompt"]}]} for row in rows(**given)]
+    with pytest.raises(UserError, match=f"user: say .*'{column}' is not given to the chat template here; leave it out"):
+        made(tmp_path, chats, "says").demonstrations(Parrot())
+
+
 def test_an_answer_is_demonstrated_with_the_space_between_it_and_the_prompt(tmp_path):
     given = [{"prompt": f"Question {n}\nAnswer:", "answer": f" {n}"} for n in range(30)]
     env, policy = made(tmp_path, given, "correct", rows=3, shots=1), model()
