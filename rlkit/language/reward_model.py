@@ -228,7 +228,14 @@ class LearnedReward:
         """Move to the policy's device, and refuse prompts that are too long for this model."""
         if self.model.in_turns and not all(map(rendered, prompts)):
             tell_plain(self.model.name)
-        self.model.check(self._as_its_own(prompts), max_tokens)
+        asked = self._as_its_own(prompts)
+        try:
+            self.model.check(asked, max_tokens)
+        except UserError as error:  # which would seem to be about the policy
+            raise UserError(
+                f"{self.model.name}: this reward model, with the chat template and the context of its training, cannot "
+                f"read the prompts: {error}"
+            ) from None
         self.model.to(device)
 
 

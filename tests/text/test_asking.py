@@ -1,6 +1,7 @@
 """How problems are put to a model: plain or in turns, with examples before them, and where answers end."""
 
 import json
+import re
 import shlex
 import shutil
 from pathlib import Path
@@ -267,6 +268,15 @@ def test_a_reward_that_was_trained_on_conversations_and_is_given_plain_prompts_i
         for _ in range(2):
             LearnedReward(tmp_path).prepare([prompt], 8, torch.device("cpu"))
         assert capsys.readouterr().err.count("trained on conversations, and the policy is asked in plain text") == times
+
+
+def test_a_reward_model_that_cannot_read_a_prompt_is_named(talking: Path, tmp_path: Path) -> None:
+    """The same line without its name would be about the policy, which can."""
+    judge = RewardModel.on(LanguageModel.load(talking), writes=False)
+    (turns,) = judge.chat([[Turn("user", data("2 + 3?"))]], {})
+    judge.save(tmp_path)
+    with pytest.raises(UserError, match=f"^{re.escape(str(tmp_path))}: this reward model.*exceed the model's context"):
+        LearnedReward(tmp_path).prepare([turns], judge.decoder.context, torch.device("cpu"))
 
 
 # What is typed on a command line
