@@ -120,16 +120,21 @@ def refuse_forgetful(prompts: Sequence[Prompt]) -> None:
     """Refuse a template without what is asked: one of a model for pictures may read lists of parts, and no text; some
     read no system message.
 
-    The longest word of each message is looked for, as a template may trim or escape what is around it. It may also
-    leave out thoughts of the assistant.
+    The longest word of each message is looked for, as a template may trim or escape what is around it, and as often as
+    it was said: examples share words. A template may also leave out thoughts of the assistant.
     """
-    asked = {turn for prompt in prompts for turn in prompt.turns if turn.role != "assistant"}
-    word = {turn: max(re.findall(r"[a-z0-9]+", turn.content.lower()), key=len, default="") for turn in asked}
     for prompt in prompts:
-        text = prompt.lower()
-        for turn in prompt.turns:
-            if word.get(turn, "") not in text:
+        turns = [turn for turn in prompt.turns if turn.role != "assistant"]
+        said, text = _folded("\n".join(turn.content for turn in turns)), _folded(prompt)
+        for turn in turns:
+            word = max(re.findall(r"\w+", _folded(turn.content)), key=len, default="")
+            if word and text.count(word) < said.count(word):
                 raise UserError(f"the chat template leaves out a message of the {turn.role}: {REMEDY}")
+
+
+def _folded(text: str) -> str:
+    r"""A text without differences of case, and with letters in place of JSON's escapes as \u00df."""
+    return re.sub(r"\\u([0-9a-fA-F]{4})", lambda found: chr(int(found[1], 16)), text).casefold()
 
 
 def read_template(folder: Path, settings: Json, wanted: str | None) -> ChatTemplate | None:

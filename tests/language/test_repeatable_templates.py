@@ -100,14 +100,22 @@ def test_a_template_without_the_question_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("reads", "lost"), [("messages if m.role != 'system'", "system"), ("messages[:1] + messages[-1:]", "user")]
 )
+@pytest.mark.parametrize(
+    ("rule", "example", "question"),
+    [
+        ("Be brief.", "Any color?", "More?"),
+        ("Пиши кратко.", "七加五等于多少？", "更多？"),
+        ("Add!", "What is 3?", "What is 4?"),
+    ],
+)
 def test_a_template_without_the_system_message_or_the_examples_is_refused(
-    reads: str, lost: str, tmp_path: Path
+    reads: str, lost: str, rule: str, example: str, question: str, tmp_path: Path
 ) -> None:
     """As Phi-3's first ones: env.system and env.shots would do nothing, and the first screen would name them."""
     file = tmp_path / "mine.jinja"
     file.write_text(f"{{% for m in {reads} %}}{{{{ m.role }}}}: {{{{ m.content }}}}\n{{% endfor %}}")
-    first, last = Turn("user", data("Any color?")), Turn("user", data("More?"))
-    said = [Turn("system", data("Be brief.")), first, Turn("assistant", data("<think>Hm.</think>Red.")), last]
+    first, last = Turn("user", data(example)), Turn("user", data(question))
+    said = [Turn("system", data(rule)), first, Turn("assistant", data("<think>Hm.</think>Red.")), last]
     policy = LanguageNetwork(template=str(file)).build()
     with pytest.raises(UserError, match=rf"^the chat template leaves out a message of the {lost}: give another one"):
         policy.check(policy.chat([said], {}), 8)
