@@ -17,7 +17,6 @@ from rlkit.forecast import Footprint, Work
 from rlkit.language import folders
 from rlkit.language.adapters import Lora
 from rlkit.language.causal import Causal
-from rlkit.language.chat import refuse_forgetful
 from rlkit.language.decoder import Decoder
 from rlkit.language.footprint import footprint
 from rlkit.language.precision import wide
@@ -161,7 +160,6 @@ class Backbone(Sourced, PolicyModule):
         rest = [after] * len(prompts) if isinstance(after, int) else [len(text.encode()) + 1 for text in after]
         # A token is a byte at least, so few texts have to be encoded; 8 for what the tokenizer puts before a prompt.
         chats = [prompt for prompt in prompts if isinstance(prompt, Prompt) and rendered(prompt)]
-        refuse_forgetful(chats)
         before = self.tokenizer.answer_edges()[0] if chats else ""
         margin = 8 + max((len(unsaid(before, prompt, "")) for prompt in chats), default=0)
         long = [i for i, prompt in enumerate(prompts) if len(prompt.encode()) + margin + rest[i] > context]

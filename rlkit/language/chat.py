@@ -75,6 +75,20 @@ class ChatTemplate:
             prompts.append(Prompt(found, found.data, tuple(turns)))
         return prompts
 
+    def check_told(self, conversations: Sequence[Sequence[Turn]], options: Mapping[str, object]) -> None:
+        """Refuse a template that leaves out a message: one of a model for pictures may read lists of parts and no text,
+        others read no system message. A template may leave out a part, as thoughts, so each message is one word here.
+        """
+        word = "turn"
+        while word in self.text.lower():
+            word += "s"
+        shapes = list(dict.fromkeys(tuple(turn.role for turn in turns) for turns in conversations))
+        asked = [[{"role": role, "content": f"{word}{i}x"} for i, role in enumerate(roles)] for roles in shapes]
+        texts = self._texts(list(map(json.dumps, asked)), {**dict(self.names), **options})
+        for turn, text in ((turn, text) for turns, text in zip(asked, texts, strict=True) for turn in turns):
+            if turn["content"] not in text.lower():
+                raise UserError(f"the chat template leaves out a message of the {turn['role']}: {REMEDY}")
+
     def _texts(self, asked: list[str], options: Mapping[str, object]) -> list[str]:
         names = json.dumps([self.text, options])
         new = [each for each in dict.fromkeys(asked) if (names, each) not in _rendered]
@@ -114,27 +128,6 @@ def render(
         raise UserError(f"{where}: the chat template fails ({' '.join(told.split())}): {REMEDY}")
     texts: list[str] = answer["texts"]
     return texts
-
-
-def refuse_forgetful(prompts: Sequence[Prompt]) -> None:
-    """Refuse a template without what is asked: one of a model for pictures may read lists of parts, and no text; some
-    read no system message.
-
-    The longest word of each message is looked for, as a template may trim or escape what is around it, and as often as
-    it was said: examples share words. A template may also leave out thoughts of the assistant.
-    """
-    for prompt in prompts:
-        turns = [turn for turn in prompt.turns if turn.role != "assistant"]
-        said, text = _folded("\n".join(turn.content for turn in turns)), _folded(prompt)
-        for turn in turns:
-            word = max(re.findall(r"\w+", _folded(turn.content)), key=len, default="")
-            if word and text.count(word) < said.count(word):
-                raise UserError(f"the chat template leaves out a message of the {turn.role}: {REMEDY}")
-
-
-def _folded(text: str) -> str:
-    r"""A text without differences of case, and with letters in place of JSON's escapes as \u00df."""
-    return re.sub(r"\\u([0-9a-fA-F]{4})", lambda found: chr(int(found[1], 16)), text).casefold()
 
 
 def read_template(folder: Path, settings: Json, wanted: str | None) -> ChatTemplate | None:

@@ -115,13 +115,18 @@ class Tokenizer:
         return row[1:] if self.core.encode("").ids[:1] == row[:1] else row
 
     def chat(self, conversations: Sequence[Sequence[Turn]], options: Mapping[str, object]) -> list[Prompt]:
-        """A prompt for each conversation by the model's own template. Raises: UserError where it has none."""
+        """A prompt for each conversation by the model's own template.
+
+        Raises: UserError where it has none, or one that leaves out a message.
+        """
         if self.template is None:
             raise UserError(
                 "env.chat=true needs a chat template and the model has none: give one with policy.template=FILE.jinja, "
                 "or env.chat=false"
             )
-        return self.template.prompts(conversations, self.core, options)
+        prompts = self.template.prompts(conversations, self.core, options)
+        self.template.check_told(conversations, options)
+        return prompts
 
     @property
     def drops_space(self) -> bool:
@@ -141,7 +146,9 @@ class Tokenizer:
             return "", "", self.eos_id, False, ""
         asked = Turn("user", data(ASKED))
         both = [[asked, Turn("assistant", data(text))] for text in (ANSWERED, f" \n{ANSWERED} \n")]
-        (whole, spaced), (prompt,) = self.chat(both, WHOLE), self.chat([[asked]], {})
+        (whole, spaced), (prompt,) = (
+            self.template.prompts(asking, self.core, options) for asking, options in ((both, WHOLE), ([[asked]], {}))
+        )
         before, _, after = whole.rpartition(ANSWERED)
         lead = before[len(prompt) :] if before.startswith(prompt) else ""
         if not lead and before.startswith(opens := prompt.rstrip()):  # Nemotron's <think></think>, asked by <think>\n
@@ -156,7 +163,7 @@ class Tokenizer:
         """What the chat template writes between a question and its answer, without white space at the ends."""
         if self.template is None:
             return ""
-        (asked,) = self.chat([[Turn("user", data(ASKED))]], {})
+        (asked,) = self.template.prompts([[Turn("user", data(ASKED))]], self.core, {})
         return asked.partition(ASKED)[2].strip()
 
     def stop_token(self, text: str) -> int | None:

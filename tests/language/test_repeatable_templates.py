@@ -7,9 +7,9 @@ import pytest
 from support.small_model import TOKENIZER
 
 from rlkit.errors import UserError
-from rlkit.language.chat import ChatTemplate, read_template, refuse_forgetful, render
+from rlkit.language.chat import ChatTemplate, read_template, render
 from rlkit.language.network import LanguageNetwork
-from rlkit.prompts import Prompt, Turn, data
+from rlkit.prompts import Turn, data
 from rlkit.settings import places
 
 
@@ -91,19 +91,22 @@ def test_a_template_without_the_question_is_refused(tmp_path: Path) -> None:
     file.write_text("user: {% for part in messages[0].content %}{{ part.text }}{% endfor %}\n")
     policy = LanguageNetwork(template=str(file)).build()
     with pytest.raises(UserError, match=r"^the chat template leaves out a message of the user: give another one with"):
-        policy.check(policy.chat([asked], {}), 8)
+        policy.chat([asked], {})
     policy.check(["Name a color."], 8)  # with env.chat=false
-    refuse_forgetful([Prompt("NAME A COLOR \\u0026 A FRUIT.", turns=asked)])
-    refuse_forgetful([Prompt("Die Stra\\u00dfe?", turns=(Turn("user", data("Die Straße?")),))])
 
 
 @pytest.mark.parametrize(
-    ("reads", "lost"), [("messages if m.role != 'system'", "system"), ("messages[:1] + messages[-1:]", "user")]
+    ("reads", "lost"),
+    [
+        ("messages if m.role != 'system'", "system"),
+        ("messages[:1] + messages[-1:]", "user"),
+        ("messages if m.role != 'assistant'", "assistant"),
+    ],
 )
 @pytest.mark.parametrize(
     ("rule", "example", "question"),
     [
-        ("Be brief.", "Any color?", "More?"),
+        ("You are a helpful assistant.", "Any color?", "More?"),
         ("Пиши кратко.", "七加五等于多少？", "更多？"),
         ("Add!", "What is 3?", "What is 4?"),
     ],
@@ -114,12 +117,22 @@ def test_a_template_without_the_system_message_or_the_examples_is_refused(
     """As Phi-3's first ones: env.system and env.shots would do nothing, and the first screen would name them."""
     file = tmp_path / "mine.jinja"
     file.write_text(f"{{% for m in {reads} %}}{{{{ m.role }}}}: {{{{ m.content }}}}\n{{% endfor %}}")
+    policy = LanguageNetwork(template=str(file)).build()
     first, last = Turn("user", data(example)), Turn("user", data(question))
     said = [Turn("system", data(rule)), first, Turn("assistant", data("<think>Hm.</think>Red.")), last]
-    policy = LanguageNetwork(template=str(file)).build()
     with pytest.raises(UserError, match=rf"^the chat template leaves out a message of the {lost}: give another one"):
-        policy.check(policy.chat([said], {}), 8)
-    policy.check(policy.chat([[first]], {}), 8)
+        policy.chat([said], {})
+    policy.chat([[first]], {})
+
+
+def test_a_template_may_change_a_message_and_leave_out_parts_of_it() -> None:
+    """As Qwen3's reads /no_think, and others trim or escape."""
+    change = "m.content.split('</think>')[-1].replace('/no_think', '').upper()"
+    template = ChatTemplate(f"{{% for m in messages %}}{{{{ {change} }}}} {{% endfor %}}", "x.jinja")
+    said = ("user", "/no_think"), ("assistant", "<think>Hm.</think>"), ("user", "Straße?")
+    turns = [Turn(role, data(text)) for role, text in said]
+    template.check_told([turns], {})
+    assert template.prompts([turns], TOKENIZER.core, {}) == ["  STRASSE? "]
 
 
 def test_a_variable_that_the_template_does_not_have_is_refused() -> None:
