@@ -12,6 +12,7 @@ from rlkit.text.problems import Problem
 from rlkit.text.sources import Row, kind_of
 
 ROLES: tuple[Role, ...] = get_args(Role)
+TOLD = ("tools", "chat_template_kwargs")  # columns that TRL passes to the chat template
 RESERVED = ("prompts", "completions")  # arguments of reward functions beside the columns
 TOLD = ("tools", "chat_template_kwargs")  # columns that TRL passes to the chat template
 
@@ -63,6 +64,8 @@ def _task(where: str, row: dict[str, object]) -> Task:
         raise UserError(f"{where}: {' and '.join(taken)}: rewards take an argument of that name; rename it")
     prompt = row.get("prompt")
     turns = prompt_turns(where, prompt) if isinstance(prompt, list) else ()
+    if turns:
+        refuse_told(where, row)
     if not isinstance(prompt, list) and not (isinstance(prompt, str) and prompt.strip()):
         found = "is missing" if "prompt" not in row else f"is {_shown(prompt)}"
         raise UserError(
@@ -98,6 +101,12 @@ def prompt_turns(where: str, messages: list[object]) -> tuple[Turn, ...]:
             f"{where}: the last message of 'prompt' is of the {turns[-1].role}; a prompt ends with what the user says"
         )
     return turns
+
+
+def refuse_told(where: str, row: dict[str, object]) -> None:
+    """Raises: UserError for what would change the prompt of a conversation, in rows of TRL."""
+    if given := [key for key in TOLD if row.get(key)]:
+        raise UserError(f"{where}: {given[0]!r} is not given to the chat template here; leave it out")
 
 
 def _turn(what: str, message: object) -> Turn:

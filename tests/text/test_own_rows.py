@@ -226,6 +226,7 @@ def test_a_conversation_needs_a_model_with_a_chat_template(chat):
         ({"prompt": [*CHAT, {"role": "user", "content": ""}]}, "message 3 of 'prompt' has the content \"\"; every"),
         ({"prompt": [{"role": "user", "content": [{"type": "image"}]}]}, "message 1 of 'prompt' has the content"),
         ({"prompt": [{"role": "user", "content": "a", "tool_calls": [1]}]}, "has \"tool_calls\", too; only its role"),
+        ({"prompt": CHAT, "chat_template_kwargs": {"a": 1}}, "'chat_template_kwargs' is not given to the chat template"),
         ({"prompt": CHAT[:1]}, "the last message of 'prompt' is of the system; a prompt ends with what the user says"),
     ],
 )  # fmt: skip
