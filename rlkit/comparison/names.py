@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rlkit.comparison.grid import Job
-from rlkit.recording.files import is_file, read_object, write_atomically
+from rlkit.recording.files import LARGEST, is_file, read_object, read_text, write_atomically
 from rlkit.settings.plugins import short
 from rlkit.terminal import harmless
 
@@ -38,10 +38,13 @@ def stem(run: str) -> str:
 def read(run: Path) -> dict[str, str]:
     """What a run is called in the comparison that it lies in, of `algo` and `env`; empty where that is not noted.
 
+    A list is a file of the user's own beside the folder runs/ of single runs.
+
     Raises: UserError for a damaged names.json.
     """
     path = run.parent.parent / FILE
-    found = read_object(path).get(run.name) if run.parent.name == "runs" and is_file(path) else None
+    ours = run.parent.name == "runs" and is_file(path) and not read_text(path, LARGEST).lstrip().startswith("[")
+    found = read_object(path).get(run.name) if ours else None
     given = found if isinstance(found, dict) else {}
     return {key: readable(name) for key in ("algo", "env") if isinstance(name := given.get(key), str) and name}
 

@@ -239,9 +239,11 @@ def test_python_gives_ids_that_end_alike_names_of_their_own() -> None:
 def test_a_damaged_file_of_names_is_one_line(tmp_path: Path, capsys) -> None:
     [job] = planned(f"out={tmp_path}")
     finished(job, 1.0)
-    (tmp_path / "names.json").write_text("[")
+    (tmp_path / "names.json").write_text("{")
     assert compare.main([str(tmp_path)]) == 2
     assert "names.json is damaged" in capsys.readouterr().err
+    (tmp_path / "names.json").write_text('["Alice"]')  # the user's own, beside runs/
+    assert records.read(job.folder).algo == "q_learning"
     (tmp_path / "names.json").write_text(json.dumps({job.name: {"algo": ["x"], "env": 3}, "x": 1}))
     assert (records.read(job.folder).algo, records.read(job.folder).env) == ("q_learning", "gridworld")
 
