@@ -28,6 +28,7 @@ TURN = 1.0  # seconds of reading before an answer; the next one goes on
 TAIL = 1 << 16  # bytes at the end of metrics.jsonl that are looked at for the newest line
 FILES = ("config.yaml", "metrics.jsonl", "summary.json", "before.json", "completions.jsonl", "checkpoints", "model")
 LARGEST = 1 << 24  # bytes of a comparison's page
+CONTENT = "content of "  # begins the rows that tell whether a file has changed between two runs
 
 
 def is_home(folder: Path) -> bool:
@@ -220,9 +221,9 @@ def newest(path: Path) -> Json:
 
 
 def settings(folder: Path) -> dict[str, str]:
-    """Each key of a run's configuration, as it is written on a command line."""
+    """Each key of a run's configuration, as it is written on a command line, and the marks of the files it names."""
     given = config.from_folder(folder)
-    named = {"": given.run, "algo.": given.algo, "env.": given.env, "policy.": given.policy}
+    named = {"": given.run, "algo.": given.algo, "env.": given.env, "policy.": given.policy, CONTENT: given.marks}
     return {f"{section}{key}": _word(value) for section, keys in named.items() for key, value in keys.items()}
 
 
@@ -232,11 +233,12 @@ def _word(value: object) -> str:
 
 
 def differences(given: list[dict[str, str]]) -> list[Json]:
-    """The keys whose values are not all the same, each with the value of every run."""
+    """The keys whose values are not all the same, each with the value of every run; of files, those that changed."""
     rows: list[Json] = []
     for name in dict.fromkeys(key for one in given for key in one if key != "out"):
         values = [one.get(name) for one in given]
-        if len(set(values)) > 1:
+        missing = {None} if name.startswith(CONTENT) else set()  # who does not name a file has another key
+        if len({*values} - missing) > 1:
             texts = list(dict.fromkeys(value for value in values if value is not None))
             short = dict(zip(texts, apart(texts), strict=True))
             rows.append({"key": name, "values": [None if value is None else short[value] for value in values]})

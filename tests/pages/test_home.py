@@ -144,6 +144,15 @@ def test_long_texts_that_differ_at_their_end_are_different() -> None:
     assert len({first, second}) == 2 and none is None and max(map(len, (first, second))) < 200
 
 
+def test_a_file_that_changed_between_two_runs_is_a_difference(runs: Path, tmp_path: Path) -> None:
+    for name, mark in {"one": "aa", "other": "bb"}.items():
+        shutil.copytree(runs / "table", tmp_path / name)
+        with (tmp_path / name / "config.yaml").open("a") as file:
+            file.write(f"marks:\n  /mine.py: {mark}\n  /{name}.py: {mark}\n")
+    told = home.differences([home.settings(tmp_path / name) for name in ("one", "other")])
+    assert told == [{"key": "content of /mine.py", "values": ["aa", "bb"]}]
+
+
 def test_a_comparison_of_runs_that_lie_elsewhere_is_listed_and_opened(tmp_path: Path) -> None:
     folder = tmp_path / "comparisons" / "of folders"  # what rlkit.compare FOLDER ... writes
     folder.mkdir(parents=True)
