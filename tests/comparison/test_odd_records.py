@@ -127,6 +127,18 @@ def test_code_of_two_folders_is_one_algorithm_only_with_the_same_neighbors() -> 
     assert not any("algo.name" in said for said in caveats(moved, compute(moved)))
 
 
+def test_rewards_of_two_folders_are_one_task_where_their_content_is_the_same() -> None:
+    def told(helper: str, tail: str = "g") -> list[str]:
+        rewards = {"x": "/x/mine.py:f,/x/more.py:g,model:/x/m", "y": f"/y/mine.py:f,/y/more.py:{tail},model:/y/m"}
+        marks = {x: {f"marks./{x}/mine.py": "11", f"marks./{x}/more.py": "22", f"marks./{x}/m": "33"} for x in rewards}
+        marks["y"]["marks./y/more.py"] = helper
+        given = [run(seed=i, settings={"env.reward": rewards[x], **marks[x]}) for i, x in enumerate(rewards)]
+        return [said for said in caveats(given, compute(given)) if "env.reward" in said]
+
+    assert told("22") == []
+    assert len(told("44")) == len(told("22", tail="h")) == 2, "not repetitions, and not the same task"
+
+
 def test_an_environment_that_a_program_gave_may_be_another_in_each_run() -> None:
     given = [run(seed=s, settings={"env.entry": entry}) for entry in ("<lambda, given in Python>", "") for s in (0, 1)]
     assert sum("nothing tells whether" in said for said in caveats(given, compute(given))) == 1
