@@ -112,10 +112,12 @@ def apart(found: Sequence[Record]) -> list[Record]:
 
     Problems that end alike have their whole ids (one/Maze-v0, two/Maze-v0), problems of several sources the source.
     """
-    problems: dict[str, set[str]] = {}
+    problems: dict[str, dict[str, str]] = {}  # column → what tells a problem from others → the problem
     for r in found:
-        problems.setdefault(r.env, set()).add(_problem(r))
-    found = [replace(r, env=_whole(r)) if len(problems[r.env]) > 1 else r for r in found]
+        problems.setdefault(r.env, {}).setdefault(content(r.settings, _problem(r)), _problem(r))
+    whole = [problems[r.env][content(r.settings, _problem(r))] for r in found]
+    both = zip(found, whole, strict=True)
+    found = [replace(r, env=_whole(r.env, problem)) if len(problems[r.env]) > 1 else r for r, problem in both]
     columns = [r.env for r in found]
     for key, sign in (("env.source", " source="), ("env.name", " ")):
         columns = _parted(found, columns, key, sign)
@@ -156,12 +158,11 @@ def _problem(r: Record) -> str:
     return next((problem for problem in given if problem != "None"), "")
 
 
-def _whole(r: Record) -> str:
+def _whole(env: str, problem: str) -> str:
     """gym:one/Maze-v0 for gym:Maze-v0; a name without the problem stays."""
-    problem = _problem(r)
     end = f":{problem.rpartition('/')[2]}"
-    found = problem and f"{r.env} ".count(f"{end} ")  # settings may follow it
-    return names.readable(f"{r.env} ".replace(f"{end} ", f":{problem} ", 1).rstrip()) if found else r.env
+    found = problem and f"{env} ".count(f"{end} ")  # settings may follow it
+    return names.readable(f"{env} ".replace(f"{end} ", f":{problem} ", 1).rstrip()) if found else env
 
 
 def _finished(folder: Path) -> dict[str, object]:

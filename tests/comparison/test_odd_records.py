@@ -139,6 +139,17 @@ def test_rewards_of_two_folders_are_one_task_where_their_content_is_the_same() -
     assert len(told("44")) == len(told("22", tail="h")) == 2, "not repetitions, and not the same task"
 
 
+def test_a_game_of_two_folders_is_one_column_where_its_content_is_the_same() -> None:
+    def game(folder: str, mark: str) -> records.Record:
+        settings = {"env.game": f"/{folder}/mine.py:Game", f"marks./{folder}/mine.py": mark}
+        return run(env="game:mine.py:Game", settings=settings)
+
+    moved = [game("x", "11"), game("y", "11")]
+    assert records.apart(moved) == moved
+    columns = [r.env for r in records.apart([*moved, game("z", "22")])]
+    assert columns == ["game:/x/mine.py:Game", "game:/x/mine.py:Game", "game:/z/mine.py:Game"]
+
+
 def test_an_environment_that_a_program_gave_may_be_another_in_each_run() -> None:
     given = [run(seed=s, settings={"env.entry": entry}) for entry in ("<lambda, given in Python>", "") for s in (0, 1)]
     assert sum("nothing tells whether" in said for said in caveats(given, compute(given))) == 1
