@@ -61,6 +61,7 @@ def learn(algo: Algorithm, meter: Meter, measured: bool = True) -> None:
     limit, together = gradient_limit(algo.config), algo.divides and ranks.size() > 1
     meter.ratios = []
     for batch in algo.buffer:
+        meter.begin()
         algo.optimizer.zero_grad()
         summed = shards.Summed(optimizers(algo), algo.optimizer) if together else None
         total: Tensor | float = 0.0
@@ -77,8 +78,6 @@ def learn(algo: Algorithm, meter: Meter, measured: bool = True) -> None:
             learned.append((part, {name: x for name, x in measures.items() if isinstance(x, Tensor)}))
             if measured:
                 meter.add(measures, part["mask"])
-        if not learned:
-            meter.skip()
         if summed:
             total = summed.add_up(total)
             if type(algo).after_step is not Algorithm.after_step:

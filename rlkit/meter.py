@@ -20,6 +20,7 @@ SHARE = 20  # times as long as saving took, nothing is saved: it takes 5 % of th
 
 
 Counted = tuple[Tensor | Elementwise, Tensor | None]  # a metric of a batch, and the steps that count, if not all
+Ratio = tuple[Tensor | Elementwise, Tensor]  # ρ = π/π_b of a part of a minibatch, and its mask
 
 
 class Meter:
@@ -28,7 +29,7 @@ class Meter:
     def __init__(self) -> None:
         self.watched: list[Tensor] = []  # numbers that are finite as long as the parameters are
         self.waiting: dict[str, list[Counted]] = {}  # what is not yet in the sums
-        self.ratios: list[tuple[Tensor | Elementwise, Tensor]] = []  # ρ = π/π_b of the first and the last batch, masks
+        self.ratios: list[list[Ratio]] = []  # of the first and the last minibatch, in this rank's parts
         self.sums: dict[str, Tensor] = {}
         self.counts: dict[str, Tensor | int] = {}
         self.episodes: list[tuple[float, int]] = []  # (return, length) of those that ended
@@ -38,14 +39,14 @@ class Meter:
         """Count some metrics; a `ratio` of each element is kept as it is instead, for the doctor."""
         for name, x in metrics.items():
             if name == "ratio" and mask is not None and x.shape == mask.shape:
-                self.ratios = [*self.ratios[:1], (x.detach(), mask)]
+                self.ratios[-1].append((x.detach(), mask))
                 continue
             masked = mask is not None and mask.dim() > 1 and x.shape == mask.shape
             self.waiting.setdefault(name, []).append((x.detach(), mask if masked else None))
 
-    def skip(self) -> None:
-        """Note that this rank has no part of a minibatch, be it the first or the last one."""
-        self.ratios = [*self.ratios[:1], (torch.zeros(0), torch.zeros(0, dtype=torch.bool))]
+    def begin(self) -> None:
+        """The parts of a minibatch follow; this rank may have none."""
+        self.ratios = [*self.ratios[:1], []]
 
     def settle(self) -> None:
         """Sum up what waits: one operation for all batches, since to begin one takes longer than to compute it."""
@@ -91,11 +92,12 @@ class Meter:
         if ranks.size() == 1:
             return
         self.settle()
-        flat = [acted(*batch).cpu() for batch in self.ratios]
+        flat = [ratios_of(parts).cpu() for parts in self.ratios]
         found = ranks.everyones((self.sums, {name: float(count) for name, count in self.counts.items()}, flat))
-        most = max(len(ratios) for *_, ratios in found)
-        both = [torch.cat([ratios[i] for *_, ratios in found if i < len(ratios)]) for i in range(most)]
-        self.ratios = [(ratio, torch.ones_like(ratio, dtype=torch.bool)) for ratio in both]
+        self.ratios = [
+            [(ratio, torch.ones_like(ratio, dtype=torch.bool)) for ratio in minibatch]
+            for minibatch in zip(*(ratios for *_, ratios in found), strict=True)
+        ]
         self.sums, self.counts = {}, {}
         for sums, counts, _ in found:
             for name, x in sums.items():
@@ -135,6 +137,11 @@ def acted(x: Tensor | Elementwise, mask: Tensor) -> Tensor:
     """What was measured in the steps that were acted in. [N]"""
     each = x() if isinstance(x, Elementwise) else x
     return (each[mask] if mask.dim() > 1 else each).flatten()
+
+
+def ratios_of(parts: Sequence[Ratio]) -> Tensor:
+    """The ratios of a minibatch, in the steps that were acted in. [N]"""
+    return torch.cat([acted(*part) for part in parts]) if parts else torch.zeros(0)
 
 
 def detached(metrics: Metrics) -> Metrics:

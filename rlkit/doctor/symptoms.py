@@ -8,9 +8,9 @@ from gymnasium.spaces import Box, Discrete
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlkit.api import Elementwise, Env, Policy, Writes
+from rlkit.api import Env, Policy, Writes
 from rlkit.buffers import last_step, per_step
-from rlkit.meter import acted
+from rlkit.meter import Ratio, ratios_of
 
 Found = dict[str, Tensor | float]
 
@@ -145,14 +145,14 @@ def of_sampler(rollout: TensorDict) -> Found:
     return {"rollout/sampler_gap": gap[rollout["mask"]].mean()}
 
 
-def of_ratios(ratios: list[tuple[Tensor | Elementwise, Tensor]], policy: Policy, clip_width: float = math.inf) -> Found:
+def of_ratios(ratios: list[list[Ratio]], policy: Policy, clip_width: float = math.inf) -> Found:
     """How far ρ is from 1 before the first update, and (Σρ)²/(N·Σρ²) before the last one (Kish 1965).
 
     A ratio may be off by what rounding does, and by a tenth of what the clip allows at the most.
     """
     if not ratios:
         return {}
-    first, last = (acted(*batch) for batch in (ratios[0], ratios[-1]))
+    first, last = (ratios_of(parts) for parts in (ratios[0], ratios[-1]))
     found: Found = {}
     if len(first):
         found["first_ratio"] = (first - 1).abs().mean()

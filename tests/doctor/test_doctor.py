@@ -83,16 +83,17 @@ def test_importance_weights_that_come_down_to_a_few_steps_are_named(tmp_path: Pa
 @pytest.mark.parametrize("weights, share", [([1.0] * 8, 1.0), ([8.0] + [0.0] * 7, 1 / 8), ([3.0, 1.0], 0.8)])
 def test_the_effective_sample_size_is_kishs(weights: list[float], share: float) -> None:
     ratio = torch.tensor(weights)
-    found = of_ratios([(ratio, torch.ones(len(ratio)) > 0)], Parrot())
+    found = of_ratios([[(part, torch.ones(len(part)) > 0) for part in (ratio[:1], ratio[1:])]], Parrot())
     assert float(found["train/ess"]) == pytest.approx(share)
 
 
 def test_a_ratio_that_is_an_average_is_a_metric_like_any_other() -> None:
     meter, mask = Meter(), torch.ones(2, 3, dtype=torch.bool)
+    meter.begin()
     meter.add({"ratio": torch.tensor(0.5)}, mask)
-    assert meter.ratios == [] and meter.read() == {"ratio": 0.5}
+    assert meter.ratios == [[]] and meter.read() == {"ratio": 0.5}
     meter.add({"ratio": torch.ones(2, 3)}, mask)
-    assert len(meter.ratios) == 1 and meter.read() == {}
+    assert len(meter.ratios[0]) == 1 and meter.read() == {}
 
 
 def test_a_sampler_that_disagrees_with_the_trainer_is_named_at_once(tmp_path: Path, monkeypatch: Any) -> None:
