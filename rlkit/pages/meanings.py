@@ -27,7 +27,7 @@ MEANINGS = {
     "train/clip_fraction": "Share of steps or tokens on which the clip of the ratio acts.",
     "train/grad_norm": "Length of the gradient before it is clipped.",
     "train/update_ratio": "Size of the first optimizer step since the last line, relative to the parameters.",
-    "train/ess": "Effective sample size of the last minibatch or its last part; 1 if all importance weights are equal.",
+    "train/ess": "Effective sample size of the last minibatch; 1 if all importance weights are equal.",
     "train/explained_variance": "Share of the returns' variance that the critic predicts: 1 is all, 0 a constant.",
     "train/value_loss": "Half the mean squared error of the critic; with algo.value_clip its clipped form.",
     "train/critic_loss": "Half the mean squared error of the action values, summed over both critics.",

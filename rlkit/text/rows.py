@@ -12,7 +12,6 @@ from rlkit.text.problems import Problem
 from rlkit.text.sources import Row, kind_of
 
 ROLES: tuple[Role, ...] = get_args(Role)
-TOLD = ("tools", "chat_template_kwargs")  # columns that TRL passes to the chat template
 RESERVED = ("prompts", "completions")  # arguments of reward functions beside the columns
 TOLD = ("tools", "chat_template_kwargs")  # columns that TRL passes to the chat template
 
@@ -77,12 +76,6 @@ def _task(where: str, row: dict[str, object]) -> Task:
     answer = row.get("answer")
     told = isinstance(answer, str | int | float) and not isinstance(answer, bool)
     return Task(text, str(answer).strip() if told else "", kind_of(row), columns, turns)
-
-
-def refuse_told(where: str, row: Mapping[str, object]) -> None:
-    """Refuse a row that is learned from and says what its chat template should read beside the messages."""
-    if given := [key for key in TOLD if row.get(key)]:
-        raise UserError(f"{where}: {given[0]!r} is not given to the chat template here; leave it out")
 
 
 def conversation(where: str, key: str, messages: object) -> tuple[Turn, ...]:

@@ -22,6 +22,6 @@ def test_an_engine_that_is_far_from_the_learner_is_named() -> None:
 
 def test_a_narrow_clip_asks_for_a_ratio_that_is_nearer_to_1() -> None:
     ratio = torch.full((8,), 1 + 1e-4)
-    assert float(of_ratios([(ratio, ratio > 0)], Parrot())["tolerance"]) == 1e-3
-    found = of_ratios([(ratio, ratio > 0)], Parrot(), clip_width=3e-4)
+    assert float(of_ratios([[(ratio, ratio > 0)]], Parrot())["tolerance"]) == 1e-3
+    found = of_ratios([[(ratio, ratio > 0)]], Parrot(), clip_width=3e-4)
     assert float(found["first_ratio"]) > float(found["tolerance"]) == pytest.approx(3e-5)
