@@ -213,9 +213,9 @@ class LearnedReward:
         return [*self.model.judge(self._as_its_own(prompts), whole).tolist()]
 
     def _as_its_own(self, prompts: Sequence[str]) -> Sequence[str]:
-        """Conversations rendered by this model's chat template, if it has one: the policy's may differ."""
+        """Conversations rendered by this model's chat template: the policy's may differ."""
         turns = [prompt.turns if isinstance(prompt, Prompt) else () for prompt in prompts]
-        if not self.model.chats or not all(turns):
+        if not all(turns):
             return prompts
         if not self.model.in_turns:
             raise UserError(

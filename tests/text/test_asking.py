@@ -258,6 +258,15 @@ def test_a_reward_that_was_trained_on_plain_prompts_judges_no_conversations(
     assert "was trained on plain prompts, and the policy is asked in chat turns" in capsys.readouterr().err
 
 
+def test_a_reward_without_a_chat_template_judges_no_conversations(tmp_path: Path) -> None:
+    """It would read the marks of the policy's template, such as <|im_start|>, as words."""
+    RewardModel.on(LanguageModel.load("tiny"), writes=False).save(tmp_path)
+    reward, turns = LearnedReward(tmp_path), (Turn("user", data("2 + 3?")),)
+    reward.prepare(["2 + 3?"], 8, torch.device("cpu"))
+    with pytest.raises(UserError, match="was trained on plain prompts, and the policy is asked in chat turns"):
+        reward.prepare([Prompt("[INST] 2 + 3? [/INST]", turns=turns)], 8, torch.device("cpu"))
+
+
 def test_a_reward_that_was_trained_on_conversations_and_is_given_plain_prompts_is_told(
     talking: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
