@@ -1,6 +1,7 @@
 """Which actions an environment allows, as part of what it shows."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any, Protocol, runtime_checkable
 
 import gymnasium
@@ -52,6 +53,18 @@ def tell_unread(infos: Mapping[Any, Any], seen: Iterable[Any], called: str) -> N
             f"{called} gives action_mask in its infos, which is not read, so all actions are allowed: let observations "
             f"be a Dict of {REST} and {MASK}"
         )
+
+
+def tell_ignored(infos: object, masked: bool, called: str) -> None:
+    """Say the same of a vector environment, once."""
+    if not masked and isinstance(infos, Mapping) and MASK in infos:
+        _once(
+            f"the {called} gives action_mask in its infos, which is not read, so all actions are allowed: put "
+            "rlkit.control.masks.MaskInObservation around each copy"
+        )
+
+
+_once = cache(warn)
 
 
 def layers(env: One) -> Iterator[One]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlkit import spaces
-from rlkit.control import workers
+from rlkit.control import masks, workers
 from rlkit.control.ends import check_others, check_resets, either, last_seen, refuse_columns
 from rlkit.errors import UserError, one_line
 from rlkit.fields import GROUPS, Needs
@@ -105,8 +105,7 @@ class Copies:
                 f"{self.vector} cannot start two copies alike, as groups need it: it takes one seed for all; "
                 "make it a SyncVectorEnv, or use algo=ppo"
             )
-        seed = self.seeds if self.seed_each else self.seeds[0]
-        observation = self._begin(seed)
+        observation = self._begin(self.seeds if self.seed_each else self.seeds[0])
         self.observation, self.acting = self._convert(observation), self._acts()
         self.first, self.earned = self.observation.copy(), np.zeros(self.n)
         self.began, self.ages = np.ones(self.n, dtype=bool), np.zeros(self.n, dtype=np.int64)
@@ -204,9 +203,10 @@ class Copies:
 
     def _begin(self, seed: int | list[int], options: dict[str, Any] | None = None) -> Array:
         try:
-            observation: Array = self.vector.reset(seed=seed, options=options)[0]  # type: ignore[arg-type]
+            observation, info = self.vector.reset(seed=seed, options=options)  # type: ignore[arg-type]
         except workers.UNANSWERED as error:
             workers.give_up(self.vector, error)
+        masks.tell_ignored(info, self.masked, type(self.vector.unwrapped).__name__)
         return observation
 
     def replay(self, actions: Array, seeds: Sequence[int], ages: Array) -> None:

@@ -4,9 +4,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from rlkit.envs import gym
 from support.probes import Draws
 from test_contract import Good
+
+from rlkit.control import ControlEnv, masks
 
 
 class Various(Good):
@@ -24,3 +27,26 @@ def test_a_key_of_another_shape_or_type_in_each_copy_ends_nothing(processes: boo
     env = gym.make(gym.Config(rows=3, entry="mine", processes=processes), 0, "cpu", factory=Various)
     assert env.rollout(Draws(env), steps=30)["mask"].all()
     env.close()
+
+
+class Told(Good):
+    """Says what is allowed, as env=gym reads it."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return super().reset(seed=seed, options=options)[0], {"action_mask": np.array([1, 0], np.int8)}
+
+    def step(self, action: Any) -> Any:
+        return *super().step(action)[:4], {"action_mask": np.array([1, 0], np.int8)}
+
+
+def test_a_mask_in_the_infos_of_a_vector_environment_is_not_overlooked_without_a_word(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    masks._once.cache_clear()
+    told = []
+    for make in (Good, lambda: masks.MaskInObservation(Told()), Told, Told):
+        env = ControlEnv(lambda n, make=make: SyncVectorEnv([make] * n, autoreset_mode=AutoresetMode.DISABLED), 2)
+        env.rollout(Draws(env), steps=1)
+        told.append(capsys.readouterr().err)
+    assert [bool(text) for text in told] == [False, False, True, False], "it is said once"
+    assert told[2].startswith("the SyncVectorEnv gives action_mask in its infos, which is not read, so all actions are")
