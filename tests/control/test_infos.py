@@ -1,7 +1,9 @@
 """Infos of an environment may hold anything: nothing but a mask of actions is read of them."""
 
+from collections.abc import Callable
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
@@ -43,10 +45,12 @@ def test_a_mask_in_the_infos_of_a_vector_environment_is_not_overlooked_without_a
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     masks._once.cache_clear()
-    told = []
-    for make in (Good, lambda: masks.MaskInObservation(Told()), Told, Told):
-        env = ControlEnv(lambda n, make=make: SyncVectorEnv([make] * n, autoreset_mode=AutoresetMode.DISABLED), 2)
+
+    def played(make: Callable[[], gymnasium.Env[Any, Any]]) -> str:
+        env = ControlEnv(lambda n: SyncVectorEnv([make] * n, autoreset_mode=AutoresetMode.DISABLED), 2)
         env.rollout(Draws(env), steps=1)
-        told.append(capsys.readouterr().err)
+        return capsys.readouterr().err
+
+    told = [played(make) for make in (Good, lambda: masks.MaskInObservation(Told()), Told, Told)]
     assert [bool(text) for text in told] == [False, False, True, False], "it is said once"
     assert told[2].startswith("the SyncVectorEnv gives action_mask in its infos, which is not read, so all actions are")
