@@ -11,7 +11,7 @@ from rlkit import seeding
 from rlkit.api import State
 from rlkit.buffers.columns import Columns, kinds_of
 from rlkit.buffers.frames import Frames
-from rlkit.buffers.splitting import acted_steps, batch_of, check_alike, check_columns
+from rlkit.buffers.splitting import acted_steps, batch_of, check_alike, check_columns, refuse_taken
 from rlkit.buffers.storage import Checks, Storage, bytes_each, checksums
 from rlkit.counters import natural
 
@@ -51,6 +51,7 @@ class Replay:
         return min(self.seen, self.capacity)
 
     def extend(self, rollout: TensorDict) -> None:
+        refuse_taken(rollout, "index", "weight")
         steps = acted_steps(rollout)
         if len(steps["mask"]) > self.capacity:
             steps = {key: x[-self.capacity :] for key, x in steps.items()}

@@ -7,7 +7,7 @@ from tensordict import TensorDict
 
 from rlkit import seeding
 from rlkit.api import State
-from rlkit.buffers.splitting import batch_of, flatten_steps
+from rlkit.buffers.splitting import batch_of, flatten_steps, refuse_taken
 from rlkit.losses import Over, reduction, truncated_importance
 
 
@@ -40,6 +40,7 @@ class Rollout:
         self.data: TensorDict | None = None
 
     def extend(self, rollout: TensorDict) -> None:
+        refuse_taken(rollout, "weight")
         self.data = rollout if self.whole_rows else flatten_steps(rollout)
         self.count += 1
 
@@ -51,7 +52,7 @@ class Rollout:
         shuffle = seeding.generator(self.seed, "shuffle", self.count)
         for _ in range(self.epochs):
             if self.minibatches == 1:
-                yield self.weigh(data)
+                yield self.weigh(data.copy())  # the algorithm may keep what it gave
                 continue
             order = torch.randperm(len(data), generator=shuffle).to(data["mask"].device)
             parts = min(self.minibatches, len(order))

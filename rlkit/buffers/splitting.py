@@ -58,6 +58,15 @@ def acted_steps(rollout: TensorDict) -> dict[str, Tensor]:
     return steps
 
 
+def refuse_taken(rollout: TensorDict, *written: str) -> None:
+    """Raises: UserError where credit gave what a buffer writes into each minibatch, in its place."""
+    if taken := [key for key in written if key in rollout.keys()]:
+        raise UserError(
+            f"credit gave a '{taken[0]}', and the buffer writes its own into each minibatch: give it another name, "
+            "and read that in loss"
+        )
+
+
 def check_columns(kept: object, length: int | None = None) -> dict[str, Tensor]:
     """What a checkpoint holds of steps: tensors of equal length, of `length` where it is known.
 
