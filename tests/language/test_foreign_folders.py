@@ -1,6 +1,7 @@
 """Folders of other architectures with something wrong: one line, before memory or time is taken; no code is fetched."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -109,6 +110,18 @@ def test_weights_are_refused_in_one_line(
     tensors(folder, change)
     with pytest.raises(UserError, match=said):
         LanguageModel.load(folder)
+
+
+def test_weights_that_config_json_has_no_place_for_are_named(
+    good: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    LanguageModel.load(good)
+    assert not capsys.readouterr().err
+    folder = shutil.copytree(good, tmp_path / "model")
+    config(folder, {"n_layer": 1})
+    LanguageModel.load(folder)
+    said = r"has no transformer\.h\.1\.attn\.c_attn\.\w+ \(weights left out: 11\)\n"
+    assert re.search(said, capsys.readouterr().err), "as transformers says"
 
 
 @pytest.mark.parametrize("kind", ["mamba", "gemma3"])
