@@ -158,13 +158,19 @@ def histogram(returns: Array, bins: int = 10, width: int = 40) -> list[str]:
     """Lines of plain ASCII, one for each value where they are few, else for each bin: a bar and a count of episodes."""
     check(returns, "returns")
     values, counts = np.unique(returns, return_counts=True)
-    names = [f"{value:.4g}" for value in values]
+    names = as_different(values)
     if len(values) > bins:
         counts, edges = np.histogram(returns, bins)
-        names = [f"{low:.4g} to {high:.4g}" for low, high in itertools.pairwise(edges)]
+        names = [f"{low} to {high}" for low, high in itertools.pairwise(as_different(edges))]
     wide, most = max(map(len, names)), counts.max()
     bars = ["#" * math.ceil(width * count / most) for count in counts]
     return [f"{name:>{wide}}  {bar:{width}}  {n}" for name, bar, n in zip(names, bars, counts, strict=True)]
+
+
+def as_different(numbers: Array) -> list[str]:
+    """Different numbers with four digits, or with as many more as they need to differ: 10001 is not 1e+04."""
+    written = ([f"{x:.{digits}g}" for x in numbers] for digits in range(4, 13))
+    return next((names for names in written if len(set(names)) == len(names)), [f"{x:.12g}" for x in numbers])
 
 
 def mcnemar(wins: int, losses: int) -> float:

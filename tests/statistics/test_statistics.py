@@ -65,6 +65,10 @@ def test_a_histogram_counts_every_episode_in_plain_ascii():
     many = episodes.histogram(np.arange(100.0), bins=4, width=10)
     assert len(many) == 4 and all(line.isascii() and line.endswith("##########  25") for line in many)
     assert all(len(line) < 78 for line in episodes.histogram(np.linspace(-12345.6, 0, 50)))
+    large = episodes.histogram(np.array([10001.0, 10002, 0.5]))
+    assert [line.split()[0] for line in large] == ["0.5", "10001", "10002"]
+    close = episodes.histogram(np.linspace(10500.0, 10510, 50), bins=5)
+    assert [line.split()[:3] for line in close[:2]] == [["10500", "to", "10502"], ["10502", "to", "10504"]]
 
 
 def test_mcnemar_is_the_binomial_tail_of_the_pairs_that_differ():
