@@ -5,7 +5,7 @@ from itertools import pairwise
 from statistics import median
 
 from rlkit import titles
-from rlkit.comparison import measuring
+from rlkit.comparison import measuring, naming
 from rlkit.comparison.marks import MARKS, content
 from rlkit.comparison.numbers import Results
 from rlkit.comparison.records import Record
@@ -33,6 +33,7 @@ def caveats(records: Sequence[Record], results: Results) -> list[str]:
         *references(records, results),
         *unmoved(records, results),
         *unequal_settings(records),
+        *naming.twice(records),
         *one_problem(records, results),
         *unnamed(records),
         *unequal_starts(records),

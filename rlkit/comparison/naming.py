@@ -1,7 +1,7 @@
 """Names for people: what a row and a column of a comparison are called in its tables, figures and sentences."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -42,6 +42,16 @@ def slugs(envs: Iterable[str]) -> list[str]:
 def called(records: Sequence[Record], found: Names) -> list[Record]:
     """The runs under these names."""
     return [replace(r, algo=found["algos"][r.algo], env=found["envs"][r.env]) for r in records]
+
+
+def twice(records: Sequence[Record]) -> Iterator[str]:
+    """Rows of one setting, as `ppo lr=1e-3` and `ppo lr=0.001` of two comparisons are."""
+    rows: dict[str, set[str]] = {}
+    for r in records:
+        if "algo.name" in r.settings:
+            rows.setdefault(repr((r.env, sorted(r.settings.items()))), set()).add(r.algo)
+    for same in dict.fromkeys(tuple(sorted(found)) for found in rows.values() if len(found) > 1):
+        yield f"{' and '.join(same)} have the same settings, so the runs of one setting are in {len(same)} rows."
 
 
 def displayed(results: Results) -> Results:
