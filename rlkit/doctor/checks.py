@@ -25,8 +25,8 @@ def fallen(x: Numbers) -> bool:
 
 
 def beyond(x: Numbers) -> bool:
-    """Whether the actions lie at one bound of their space, or in a small part of it, and nothing was learned so."""
-    far = x["saturated"] > 0.95 or x["reach"] < 0.05
+    """Whether actions lie at one bound of their space, in a small part or far beyond it, and nothing was learned so."""
+    far = x["saturated"] > 0.95 or x["reach"] < 0.05 or x["reach"] > 20
     return bool(far and not x["last_score"] > (x["first_score"] + x["best_score"]) / 2)
 
 

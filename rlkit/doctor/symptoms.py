@@ -94,7 +94,7 @@ FEW_ACTIONS = 32  # these do not show how far actions reach
 def of_actions(rollout: TensorDict, env: Env) -> Found:
     """The component of a box of actions that fits the policy least: its bounds, and where the actions lie.
 
-    saturated: the share at or beyond one bound; reach: their range in that of the space, infinite where that is.
+    saturated: the share at or beyond one bound; reach: their range in that of the space, 1 where that is infinite.
     A component whose bounds are one number leaves nothing to choose, and is not looked at.
     """
     space = env.action_space
@@ -107,8 +107,8 @@ def of_actions(rollout: TensorDict, env: Env) -> Found:
     lowest, highest = x.amin(0), x.amax(0)
     saturated = torch.maximum((x <= low).float().mean(0), (x >= high).float().mean(0))
     width = high - low
-    reach = torch.where(width.isfinite(), (highest - lowest) / width, torch.inf)
-    worst = torch.maximum(saturated, 1 - reach).argmax()
+    reach = torch.where(width.isfinite(), (highest - lowest) / width, 1.0)
+    worst = torch.maximum(saturated, 1 - torch.minimum(reach, 1 / reach)).argmax()
     told = {"low": low, "high": high, "lowest_action": lowest, "highest_action": highest}
     told |= {"saturated": saturated, "reach": reach}
     return {"action_component": torch.from_numpy(free).to(x.device)[worst]} | {

@@ -198,9 +198,12 @@ def test_a_discrete_observation_outside_its_space_is_seen() -> None:
         assert int(of_observations(rollout, env)["outside"]) == by
 
 
-@pytest.mark.parametrize("bounds, told_of", [((5, 6), True), ((-1000, 1000), True), ((-1, 1), False), ((-2, 2), False)])
+FAR = [((5, 6), True), ((-1000, 1000), True), ((-0.001, 0.001), True), ((-1, 1), False), ((-2, 2), False)]
+
+
+@pytest.mark.parametrize("bounds, told_of", FAR)
 def test_actions_far_from_their_space_are_named_and_not_the_reward(
-    tmp_path: Path, bounds: tuple[int, int], told_of: bool
+    tmp_path: Path, bounds: tuple[float, float], told_of: bool
 ) -> None:
     actions, reward = f"Box(*{bounds}, (1,), np.float32)", f"-abs(round(float(action[0]) / {bounds[1]}))"
     boxed = world(tmp_path, actions=actions, reward=reward)
