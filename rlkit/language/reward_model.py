@@ -215,22 +215,19 @@ class LearnedReward:
     def _as_its_own(self, prompts: Sequence[str]) -> Sequence[str]:
         """Conversations rendered by this model's chat template: the policy's may differ."""
         turns = [prompt.turns if isinstance(prompt, Prompt) else () for prompt in prompts]
-        if not all(turns):
-            return prompts
-        if not self.model.in_turns:
-            raise UserError(
-                f"{self.model.name}: this reward model was trained on plain prompts, and the policy is asked in chat "
-                "turns: give env.chat=false, or a reward model of conversations"
-            )
-        return self.model.chat(turns, self.model.options)
+        return self.model.chat(turns, self.model.options) if all(turns) else prompts
 
     def prepare(self, prompts: Sequence[str], max_tokens: int, device: torch.device) -> None:
         """Move to the policy's device, and refuse prompts that are too long for this model."""
         if self.model.in_turns and not all(map(rendered, prompts)):
             tell_plain(self.model.name)
-        asked = self._as_its_own(prompts)
+        if not self.model.in_turns and all(map(rendered, prompts)):
+            raise UserError(
+                f"{self.model.name}: this reward model was trained on plain prompts, and the policy is asked in chat "
+                "turns: give env.chat=false, or a reward model of conversations"
+            )
         try:
-            self.model.check(asked, max_tokens)
+            self.model.check(self._as_its_own(prompts), max_tokens)
         except UserError as error:  # which would seem to be about the policy
             raise UserError(
                 f"{self.model.name}: this reward model, with the chat template and the context of its training, cannot "
