@@ -14,7 +14,7 @@ from rlkit.attributes import check_numbers
 from rlkit.errors import UserError
 from rlkit.scores import RATED, REWARD
 
-OURS = ("loss", "grad_norm")  # metrics of what the loop itself learns
+OURS = ("loss", "grad_norm", "update_ratio", "ess")  # metrics of what the loop itself learns, and its doctor finds
 FIRST = 5.0  # seconds until the first checkpoint
 SHARE = 20  # times as long as saving took, nothing is saved: it takes 5 % of the time at most
 

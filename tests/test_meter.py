@@ -23,9 +23,9 @@ def test_a_metric_that_is_no_tensor_is_named(value: Any) -> None:
         detached({"mood": Elementwise(torch.add, (torch.zeros(3), value))})
 
 
-@pytest.mark.parametrize("name", ["loss", "grad_norm"])
+@pytest.mark.parametrize("name", ["loss", "grad_norm", "update_ratio", "ess"])
 def test_a_metric_with_the_name_of_one_of_the_loop_is_refused(name: str) -> None:
-    """Its average would be of both."""
+    """Its average would be of both, or the doctor would take one for the other."""
     with pytest.raises(UserError, match=f"^the metric .{name}. of a loss has the name of rlkit.s own train/{name}: "):
         detached({name: torch.zeros(3)})
 
