@@ -85,6 +85,8 @@ def settled(problem: Problem, out: Path, at_once: int) -> tuple[str, int]:
     noted = held.get("search", {}).get("workers")
     there = noted if type(noted) is int and noted > 0 else at_once  # anything else is refused below
     workers = there if tune.workers in (None, "ray") else tune.workers
+    order = [*held.get("ranges", {}), *problem.space]  # in which Optuna draws: that of the first call
+    problem.space = {key: problem.space[key] for key in dict.fromkeys(order) if key in problem.space}
     kept = {key: getattr(tune, key) for key in ("algo", "env", "runs", "sampler", "pruner", "sampler_seed")}
     now: Sections = {
         "search": {**kept, "workers": workers},

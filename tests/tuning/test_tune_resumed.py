@@ -67,6 +67,15 @@ def test_a_closed_terminal_that_says_it_twice_stops_once(
     assert not unheard, "it would have ended the search before its runs"
 
 
+def test_keys_in_another_order_are_drawn_in_that_of_the_search(tmp_path: Path) -> None:
+    keys = ["algo.value_coef=0.1..1", "env.rows=2..8"]
+    one, other = (Problem(*parse(["algo=ppo", "env=cartpole", *way])) for way in (keys, keys[::-1]))
+    assert [*one.space] != [*other.space]
+    (tmp_path / conduct.SETTINGS).write_text(conduct.settled(one, tmp_path, 1)[0])
+    assert conduct.settled(other, tmp_path, 1) == conduct.settled(one, tmp_path, 1)
+    assert [*one.space] == [*other.space]
+
+
 def test_what_a_killed_search_left_is_removed(tmp_path: Path, carried: list[str]) -> None:
     (tmp_path / "trials").mkdir()
     left = [tmp_path / ".best.yaml.0123456789abcdef.new", tmp_path / "trials" / ".0001-s1000.now.0123456789abcdef.new"]
