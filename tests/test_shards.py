@@ -31,7 +31,7 @@ SLOW = {
     "long": ("algo=grpo", "env=gsm8k", "iterations=8", ALL, *WIDE),
     "again": ("algo=grpo", "env=gsm8k", "iterations=2", ALL, "policy.gradient_checkpointing=true", *WIDE),
     "adapted": ("algo=grpo", "env=gsm8k", "iterations=2", "policy.lora=4", "algo.kl_coef=0.05", *WIDE),
-    "critic": ("algo=ppo", "env=gsm8k", "iterations=2", *WIDE),
+    "critic": ("algo=ppo", "env=gsm8k", "iterations=2", "algo.kl_coef=0.05", *WIDE),
     "pairs": ("algo=dpo", "env=preferences", "iterations=2", *WIDE),
     "fresh": ("algo=sft", "env=gsm8k", "iterations=2", "policy.fresh=true", *WIDE),
     "ranked": ("algo=reward_model", "env=preferences", "iterations=2", *WIDE),
@@ -137,6 +137,16 @@ def test_a_run_on_two_ranks_goes_on_exactly_and_on_any_number(tmp_path: Path) ->
         told = f"{cut} was trained by 2 ranks and goes on with {number}: up to rounding it is the same run"
         assert (told in done.stderr) == (number != 2)
         assert apart(cut, whole) <= most, number
+
+
+@pytest.mark.slow
+def test_ranks_and_one_process_go_on_with_a_reference_beside_a_critic(slow: Path, tmp_path: Path) -> None:
+    for how, number in (("one", 2), ("many", 1)):
+        cut = tmp_path / how
+        shutil.copytree(slow / f"critic-{how}", cut)
+        done = start.run(number, f"resume={cut}", "iterations=3")
+        assert not done.returncode, done.stderr
+    assert apart(tmp_path / "one", tmp_path / "many") < 1e-8
 
 
 def test_a_model_that_others_compute_is_not_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:

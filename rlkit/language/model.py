@@ -146,13 +146,14 @@ class LanguageModel(Writer):
         return fingerprint(frozen, torch.bfloat16)
 
     def reference(self) -> Self:
-        """A frozen copy as a reference; frozen weights are shared; adapters that add nothing yet are left out."""
+        """A frozen copy without a value head; frozen weights are shared, adapters that add nothing yet are left out."""
         if self.sharded:
-            # torch cannot copy sharded parameters; a reference needs no value head.
+            # torch cannot copy sharded parameters.
             memo = {id(self.decoder): sharding.twin(self.native("policy.shard")), id(self.value_head): None}
             frozen = copy.deepcopy(self, memo)
         else:
             frozen = frozen_copy(self, *(p for p in self.parameters() if not p.requires_grad))
+            frozen.value_head = None  # as with shards, so that any number of ranks reads the checkpoint
         for _, linear in list(frozen.decoder.adapted()):
             if linear.adapter is not None and not linear.adapter.up.any():
                 linear.adapter = None

@@ -73,9 +73,13 @@ def _out(module: Sourced, state: dict[str, Any], prefix: str, _: object) -> None
 
 
 def _in(module: Sourced, state: dict[str, Any], prefix: str, *_: object) -> None:
+    absent = tuple(f"{prefix}{name}." for name, child in module._modules.items() if child is None)
+    for key in [key for key in state if key.startswith(absent)]:
+        del state[key]  # rlkit 0.5 kept the value head of a reference
     was = state.pop(prefix + KEY, None)  # missing in checkpoints of rlkit 0.5, which hold all tensors
     if was is None:
         return
+    was = {name: mark for name, mark in was.items() if not f"{prefix}{name}".startswith(absent)}
     there = dict(module.named_parameters(remove_duplicate=False))
     if any(name not in there or fingerprint([there[name]]) != mark for name, mark in was.items()):
         name = "" if module.source is None else module.source.name

@@ -52,6 +52,17 @@ def test_a_reference_of_a_model_that_is_trained_whole_is_a_fingerprint() -> None
     assert equal(back, LanguageNetwork().build())
 
 
+@pytest.mark.parametrize("fresh", [False, True])
+def test_a_reference_has_no_value_head_and_reads_what_an_earlier_version_kept_with_one(fresh: bool) -> None:
+    """Shards never had one there, and any number of ranks goes on with a run."""
+    network = LanguageNetwork(fresh=fresh)
+    reference = network.build(value_head=True).reference()
+    state = reference.state_dict()
+    assert not any("value_head" in key for key in (*state, *state.get("frozen", {})))
+    reference.load_state_dict(frozen_copy(network.build(value_head=True)).state_dict())
+    assert equal(reference, network.build())
+
+
 def test_frozen_weights_that_have_moved_since_are_stored() -> None:
     """A running average of the policy is frozen, too, and no source has it; so is what was taken later."""
     average = frozen_copy(LanguageNetwork().build())
