@@ -7,7 +7,9 @@ from tensordict import TensorDict
 from rlkit.api import Writes
 from rlkit.errors import UserError
 from rlkit.prompts import Prompt, data
+from rlkit.text.given import shown
 from rlkit.text.problems import Problem, bare, is_direct
+from rlkit.text.rows import refuse_told
 from rlkit.text.shuffle import Shuffle
 from rlkit.text.templates import RARE
 
@@ -67,6 +69,9 @@ class Demonstrations:
                     "a row without an 'answer' demonstrates nothing: give every row one, a text or a number, or use "
                     "algo=grpo"
                 )
+            for problem in pool:
+                if problem.turns:
+                    refuse_told(f"the row {shown(problem.question)}", problem.columns)
             lengths = [len(problem.question) + len(problem.answer) for problem in pool]
             self._shown = pool, Shuffle(len(pool), self.seed, "demonstrations", lengths)
         return self._shown

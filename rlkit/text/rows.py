@@ -63,8 +63,6 @@ def _task(where: str, row: dict[str, object]) -> Task:
         raise UserError(f"{where}: {' and '.join(taken)}: rewards take an argument of that name; rename it")
     prompt = row.get("prompt")
     turns = prompt_turns(where, prompt) if isinstance(prompt, list) else ()
-    if turns:
-        refuse_told(where, row)
     if not isinstance(prompt, list) and not (isinstance(prompt, str) and prompt.strip()):
         found = "is missing" if "prompt" not in row else f"is {_shown(prompt)}"
         raise UserError(
@@ -96,8 +94,8 @@ def prompt_turns(where: str, messages: list[object]) -> tuple[Turn, ...]:
     return turns
 
 
-def refuse_told(where: str, row: dict[str, object]) -> None:
-    """Raises: UserError for what would change the prompt of a conversation, in rows of TRL."""
+def refuse_told(where: str, row: Mapping[str, object]) -> None:
+    """Refuse a row that is learned from and says what its chat template should read beside the messages."""
     if given := [key for key in TOLD if row.get(key)]:
         raise UserError(f"{where}: {given[0]!r} is not given to the chat template here; leave it out")
 

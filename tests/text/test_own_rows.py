@@ -226,8 +226,6 @@ def test_a_conversation_needs_a_model_with_a_chat_template(chat):
         ({"prompt": [*CHAT, {"role": "user", "content": ""}]}, "message 3 of 'prompt' has the content \"\"; every"),
         ({"prompt": [{"role": "user", "content": [{"type": "image"}]}]}, "message 1 of 'prompt' has the content"),
         ({"prompt": [{"role": "user", "content": "a", "tool_calls": [1]}]}, "has \"tool_calls\", too; only its role"),
-        ({"prompt": CHAT, "chat_template_kwargs": {"a": 1}}, "'chat_template_kwargs' is not given to the chat"),
-        ({"prompt": CHAT, "tools": ["calculator"]}, "'tools' is not given to the chat template here; leave it out"),
         ({"prompt": CHAT[:1]}, "the last message of 'prompt' is of the system; a prompt ends with what the user says"),
     ],
 )  # fmt: skip
@@ -274,9 +272,14 @@ def test_rows_without_an_answer_demonstrate_nothing(tmp_path):
     assert Parrot().decode(shown) == ["5", "5"]
 
 
-def test_a_text_may_have_columns_that_a_chat_template_would_read(tmp_path):
-    given = rows(tools=["calculator"], chat_template_kwargs={"a": 1}, answer="5")
-    assert len(made(tmp_path, given, "says", rows=2).demonstrations(Parrot())), "a text has no template"
+@pytest.mark.parametrize("column", ["tools", "chat_template_kwargs"])
+def test_messages_that_a_template_should_read_with_more_are_not_demonstrated(tmp_path, column):
+    """TRL's SFTTrainer gives these columns to the chat template, and its GRPOTrainer only to rewards."""
+    given: dict[str, object] = {column: {"name": "x"}, "answer": "5"}
+    assert len(made(tmp_path, rows(**given), "says", rows=2).demonstrations(Parrot())), "a text has no template"
+    chats = [row | {"prompt": [{"role": "user", "content": row["prompt"]}]} for row in rows(**given)]
+    with pytest.raises(UserError, match=f"user: say .*'{column}' is not given to the chat template here; leave it out"):
+        made(tmp_path, chats, "says").demonstrations(Parrot())
 
 
 def test_an_answer_is_demonstrated_with_the_space_between_it_and_the_prompt(tmp_path):
