@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Space
+from gymnasium.spaces import Box, Space
 from gymnasium.vector import SyncVectorEnv, VectorWrapper
 from gymnasium.wrappers import NormalizeObservation, NormalizeReward, OrderEnforcing, TimeLimit
 from gymnasium.wrappers import vector as of_vectors
@@ -129,9 +129,8 @@ def check_statistics(env: One | Vector, called: str) -> None:
                     f"change with each evaluation and are not saved; leave it out, and give {key}=true"
                 )
         env = env.env
-    if isinstance(env, SyncVectorEnv):
-        for copy_ in env.envs:
-            check_statistics(copy_, called)
+    for copy_ in env.envs if isinstance(env, SyncVectorEnv) else ():
+        check_statistics(copy_, called)
 
 
 def own(env: One) -> One:
@@ -296,3 +295,6 @@ def check_part(given: Any, space: "AnySpace", where: str) -> None:  # Any: whate
             f"{where} gives an observation of type {array.dtype}, and observation_space has {space.dtype}: make them "
             "the same"
         )
+    if isinstance(space, Box) and space.dtype == np.uint8 and (array > space.high).any():
+        found = f"{where} gives an observation of {array.max()}, and observation_space ends at {space.high.max()}"
+        warn(f"{found}, by which images are divided: make them the same")

@@ -16,6 +16,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from rlkit.control import ControlEnv
+from rlkit.control.contract import check_observation
 from rlkit.policies import ActorCritic, Network
 from rlkit.policies.encoders import AT_ONCE, Image, is_image, of_image, of_leaf, sides
 from rlkit.run import main
@@ -189,6 +190,16 @@ def test_bytes_become_fractions_of_the_highest_value_of_their_space() -> None:
     again.load_state_dict(image.state_dict())
     for network in (image, again):
         assert_close(network(x), network.inner(x.view(3, 6, 6, 2).movedim(-1, 1) / 255))
+
+
+def test_images_beyond_the_highest_value_of_their_space_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """They would be read as ones of up to 255, in place of 1."""
+    space = Box(0, 1, (6, 6, 2), np.uint8)
+    check_observation(space, np.ones(space.shape, np.uint8), "it: reset")
+    assert not capsys.readouterr().err
+    check_observation(space, np.full(space.shape, 255, np.uint8), "it: reset")
+    told = "it: reset gives an observation of 255, and observation_space ends at 1, by which images are divided: make "
+    assert capsys.readouterr().err.startswith(told)
 
 
 @pytest.mark.parametrize("shape", [(4, 40, 48, 3), (4, 3, 40, 48), (4, 40, 48, 1)])
