@@ -14,7 +14,7 @@ from rlkit.comparison.grid import is_comparison, runs_of
 from rlkit.disk import refuse_link
 from rlkit.errors import UserError, one_line
 from rlkit.pages import meanings
-from rlkit.pages.runs import RunPage, changed, counts_tokens, evaluation, metrics, object_of, state
+from rlkit.pages.runs import RunPage, changed, counts_tokens, evaluation, metrics, object_of, seed, state
 from rlkit.pages.server import Document, Json, Site
 from rlkit.recording.files import opened, read_text
 from rlkit.recording.writers import record
@@ -189,11 +189,10 @@ def row(folder: Path) -> Json:
     summary, last = object_of(folder / "summary.json"), newest(folder / "metrics.jsonl")
     measured = evaluation(summary.get("evaluation") or object_of(folder / "before.json"))
     before, after = measured.get("before", {}), measured.get("after", {})
-    seed = given.run.get("seed", 0)
     return {
         "algo": given.algo["name"],
         "env": given.env["name"],
-        "seed": seed if isinstance(seed, int) else str(seed),
+        "seed": seed(given),
         "state": state(folder, summary),
         "tokens": counts_tokens(given),
         "env_steps": _whole(summary.get("env_steps", last.get("env_steps"))),  # not each iteration has a line

@@ -65,7 +65,7 @@ class RunPage:
             "algo": algo,
             "env": env,
             "about": [] if self.live is None else [_summary("algorithms", algo), _summary("envs", env)],
-            "seed": _plain({"seed": self.given.run.get("seed", 0)}).get("seed"),
+            "seed": seed(self.given),
             "length": self.length(),
             "tokens": counts_tokens(self.given),
             "state": state(self.folder, summary),
@@ -113,6 +113,12 @@ class RunPage:
             "iteration": chosen,
             "records": [each for each in records if each["iteration"] == chosen],
         }
+
+
+def seed(given: config.Given) -> int | str:
+    """The seed of a run; as a text where a page would round it, as it does a number of 2^53 and more."""
+    found = given.run.get("seed", 0)
+    return found if isinstance(found, int) and abs(found) < 2**53 else str(found)
 
 
 def counts_tokens(given: config.Given) -> bool:

@@ -47,6 +47,15 @@ def test_each_run_is_a_row_with_what_its_folder_says(runs: Path) -> None:
     assert row["date"] == (runs / "table" / "config.yaml").stat().st_mtime
 
 
+def test_a_seed_that_a_page_would_round_is_a_text(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs / "table", tmp_path / "a" / "one")
+    path = tmp_path / "a" / "one" / "config.yaml"
+    path.write_text(path.read_text().replace("seed: 3", f"seed: {2**53 + 1}"))
+    with serve(str(tmp_path / "a")) as client:
+        row = table(client)["one"]
+        assert row["seed"] == client.get(f"/api/{row['key']}/run")["seed"] == "9007199254740993"
+
+
 def test_a_row_changes_with_its_run(runs: Path, tmp_path: Path) -> None:
     shutil.copytree(runs / "table", tmp_path / "a" / "going")
     folder = tmp_path / "a" / "going"
