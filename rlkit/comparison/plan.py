@@ -219,7 +219,7 @@ def numbers(given: Sequence[str]) -> list[int]:
     """Seeds in their order, each once: `0-2`, `7` are 0, 1, 2 and 7."""
     seeds: list[int] = []
     for part in given:
-        found = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part.strip())
+        found = re.fullmatch(r"(\d{1,30})(?:-(\d{1,30}))?", part.strip())
         if found is None or int(found[2] or found[1]) < int(found[1]):
             raise UserError(
                 f"seed={part} is not understood: give whole numbers and ranges, as in seed=0,1,2 or seed=0-4"

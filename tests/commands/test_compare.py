@@ -63,6 +63,7 @@ def test_the_seeds_are_outermost_so_that_early_results_cover_every_pair():
     assert len({(job.algo, job.env) for job in jobs[:4]}) == 4
     assert jobs[0].folder == Path.cwd() / "comparisons/q_learning+sarsa-gridworld+cliffwalking/runs/" / jobs[0].name
     assert jobs[0].config["run"]["seed"] == 3 and jobs[0].config["run"]["iterations"] == 2
+    assert plan.numbers(["1764396289", "0-1"]) == [1764396289, 0, 1], "a time is a seed, too"
 
 
 def test_a_key_with_a_name_is_for_the_runs_of_that_name_and_takes_the_place_of_the_others():
