@@ -52,7 +52,8 @@ class Rollout:
         shuffle = seeding.generator(self.seed, "shuffle", self.count)
         for _ in range(self.epochs):
             if self.minibatches == 1:
-                yield self.weigh(data.copy())  # the algorithm may keep what it gave
+                whole = batch_of(dict(data.items()), *data.batch_size, device=data.device)
+                yield self.weigh(whole)  # the algorithm may keep what it gave
                 continue
             order = torch.randperm(len(data), generator=shuffle).to(data["mask"].device)
             parts = min(self.minibatches, len(order))
