@@ -247,8 +247,12 @@ def differing(group: Sequence[Mapping[str, str]]) -> Iterator[tuple[str, str]]:
     for key in dict.fromkeys(key for settings in group for key in settings):
         given = [settings for settings in group if key in settings]
         values = dict.fromkeys(settings[key] for settings in given)
-        if len(values) > 1 and len({content(settings, settings[key]) for settings in given}) > 1:
+        if len({content(settings, settings[key]) for settings in given}) == 1:
+            continue
+        if len(values) > 1:
             yield key, listed(apart(list(values)))
+        elif ".py" not in (value := next(iter(values))):  # a module of two folders; a file that changed has a mark
+            yield key, f"{value} with different files"
 
 
 def apart(values: Sequence[str]) -> list[str]:

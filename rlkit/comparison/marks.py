@@ -18,10 +18,19 @@ def content(settings: Mapping[str, str], value: str) -> str:
 
 
 def _mark(settings: Mapping[str, str], value: str) -> str:
-    """The mark of a file; of code the marks of all code in its folder: a file runs with the neighbors it imports."""
+    """The mark of a file; with it those of the code in its folder, or in the package of a module as pk.maze.
+
+    Code runs with the neighbors that it imports.
+    """
     mark = settings.get(f"{MARKS}{value}")
-    if not mark or not value.endswith(".py"):
-        return mark or value
-    folder = f"{MARKS}{os.path.join(os.path.dirname(value), '')}"
-    code = [(key.removeprefix(folder), mark) for key, mark in settings.items() if key.startswith(folder)]
-    return repr([(name, mark) for name, mark in sorted(code) if name.endswith(".py") and mark])
+    if not mark:
+        return value
+    if value.endswith(".py"):
+        folder = re.escape(os.path.join(os.path.dirname(value), ""))
+    elif (package := value.partition(".")[0]) and package != value:
+        folder = f".*{re.escape(os.path.join(os.sep, package, ''))}"
+    else:
+        return mark
+    code = ((re.fullmatch(rf"{MARKS}{folder}(.*\.py)", key), mark) for key, mark in settings.items())
+    found = sorted((path[1], mark) for path, mark in code if path and mark)
+    return repr([mark, *found]) if found else mark

@@ -127,6 +127,19 @@ def test_code_of_two_folders_is_one_algorithm_only_with_the_same_neighbors() -> 
     assert not any("algo.name" in said for said in caveats(moved, compute(moved)))
 
 
+def test_modules_of_two_folders_are_one_problem_only_with_the_same_neighbors() -> None:
+    def maze(folder: str, helper: str) -> records.Record:
+        marks = {"marks.pk.maze": "11", "marks.pk": "10", f"marks./{folder}/pk/sub/helper.py": helper}
+        return run("ppo", "gym:maze:Maze", settings={"env.entry": "pk.maze:Maze", **marks})
+
+    moved, changed = [maze("x", "22"), maze("y", "22")], [maze("x", "22"), maze("y", "33")]
+    said = (
+        "The runs of ppo on gym:maze:Maze are not repetitions of each other: env.entry is pk.maze:Maze with different"
+    )
+    assert not any("repetitions" in told for told in caveats(moved, compute(moved)))
+    assert any(told.startswith(said) for told in caveats(changed, compute(changed)))
+
+
 def test_rewards_of_two_folders_are_one_task_where_their_content_is_the_same() -> None:
     def told(helper: str, tail: str = "g") -> list[str]:
         rewards = {"x": "/x/mine.py:f,/x/more.py:g,model:/x/m", "y": f"/y/mine.py:f,/y/more.py:{tail},model:/y/m"}
