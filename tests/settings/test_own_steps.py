@@ -122,7 +122,7 @@ from rlkit import policies, seeding
 class Actor(policies.PolicyModule):
     def __init__(self, env, network):
         super().__init__(seeding.generator(env.seed, "action"))
-        layer = torch.nn.utils.skip_init(torch.nn.Linear, 4, network.hidden[0])
+        layer = torch.nn.utils.skip_init(torch.nn.Linear, 4, network.hidden[0], bias=False)
         torch.nn.init.orthogonal_(layer.weight)
         self.out = torch.nn.Linear(network.hidden[0], 2)
         self.layers = torch.nn.Sequential(layer, torch.nn.Tanh(), self.out)
