@@ -263,7 +263,7 @@ def test_a_lost_connection_leaves_checkpoints_and_no_orphans(tmp_path):
 @pytest.mark.slow
 def test_the_same_grid_runs_on_a_ray_cluster(tmp_path, reported):
     ray = pytest.importorskip("ray")
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)  # not that of another test
     try:
         assert compare.main(last(*TABLES, "seed=0", "workers=ray", f"out={tmp_path / 'ray'}")) == 0
     finally:

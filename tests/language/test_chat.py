@@ -255,7 +255,8 @@ def test_a_conversation_is_rendered_once(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(chat, "render", lambda *given: asked.append(len(given[2])) or render(*given))
     monkeypatch.setattr(chat, "PART", 2)
     first = tokenizer.chat([turns(x) for x in "abcab"], {})
-    assert tokenizer.chat([turns(x) for x in "abcab"], {}) == first and asked == [2, 1]
+    assert tokenizer.chat([turns(x) for x in "abcab"], {}) == first
+    assert asked == [2, 1, 1]  # the last is a word for each message
     monkeypatch.setattr(chat, "KEPT", 3)
     assert tokenizer.chat([turns(x) for x in "da"], {}) == [first[0].replace("\na", "\nd"), first[0]]
 

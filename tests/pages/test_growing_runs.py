@@ -122,6 +122,7 @@ def test_long_words_of_an_alarm_stay_within_the_page(browser: Any, runs: Path, t
 def test_what_is_selected_on_the_page_of_a_run_stays_selected(browser: Any, runs: Path) -> None:
     with opened(browser, str(runs / "ppo")) as page:
         page.locator("details", has=page.locator("#config")).evaluate("(node) => (node.open = true)")
+        sync_api.expect(page.locator("#config")).to_contain_text("algo:")
         page.evaluate("() => getSelection().selectAllChildren(document.getElementById('config'))")
         for _ in range(2):  # the run is looked at again
             with page.expect_response("**/api/run"):
