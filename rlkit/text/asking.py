@@ -120,7 +120,7 @@ class Asking:
             return lambda text: joined([before, fill(text), after])
         if joined([before, fill(EDGES).trimmed(), after]) == told:  # many templates leave out blanks at the ends
             return lambda text: joined([before, fill(text).trimmed(), after])
-        return lambda text: joined(_between(policy, [fill(text)], self.options))
+        return lambda text: _between(policy, [fill(text)], self.options)[0]
 
     def before_stop(self, completions: Sequence[str]) -> list[str]:
         """The part of each completion before its first stop string."""
