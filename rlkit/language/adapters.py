@@ -18,7 +18,7 @@ from rlkit.language.files import Fields, Json, read_json
 from rlkit.language.linear import Adapter, Linear
 from rlkit.language.sizes import Sizes
 
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+CONFIG, WEIGHTS = folders.ADAPTED, "adapter_model.safetensors"
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 ALL = (*ATTENTION, "gate_proj", "up_proj", "down_proj")
 PREFIX = "base_model.model."  # prefix of PEFT before the name of a layer
@@ -158,6 +158,16 @@ def read(folder: Path, decoder: Decoder, names: tuple[str, ...], mark: Callable[
             key = f"{PREFIX}{name}.lora_{side}.weight"
             folders.fill(parameter, tensors[key], f"{path}: {key}")
     return lora
+
+
+def check_without(name: str) -> None:
+    """Refuse a model with adapters in its folder where none are asked for: `transformers` would add them."""
+    folder = folders.locate(name)
+    if is_file(folder / CONFIG):
+        raise UserError(
+            f"policy.model={name}: its folder also holds adapters, which transformers would add: give them with "
+            f"policy.adapter={folder}, or move {CONFIG} elsewhere"
+        )
 
 
 def read_config(folder: Path, sizes: Sizes) -> Lora:

@@ -33,6 +33,7 @@ TINY = Path(__file__).parent / "tiny"
 VALUE = "value_head.safetensors"  # the value head of a critic
 REWARD = "reward_head.safetensors"  # the head of a reward model
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+ADAPTED = "adapter_config.json"  # says that a folder holds adapters
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"  # names of weights
 FLOATS = {"F64", "F32", "F16", "BF16"}  # type names of safetensors
 
@@ -61,7 +62,9 @@ def locate(name: str) -> Path:
     missing = [file for file in ("config.json", "tokenizer.json") if not is_file(folder / file)]
     missing += [] if weights else [WHOLE]
     if missing:
-        raise UserError(f"model {name!r}: {folder} is not a checkpoint folder: it lacks {', '.join(missing)}")
+        adapted = is_file(folder / ADAPTED)
+        hint = f"; for adapters give policy.adapter={folder}, and their base as policy.model" if adapted else ""
+        raise UserError(f"model {name!r}: {folder} is not a checkpoint folder: it lacks {', '.join(missing)}{hint}")
     return folder
 
 

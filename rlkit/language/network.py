@@ -139,3 +139,5 @@ class LanguageNetwork:
             raise UserError(
                 f"policy.fresh=true with policy.{key}: random weights would stay frozen; leave one of them out"
             )
+        if self.adapter is None:
+            adapters.check_without(self.model)

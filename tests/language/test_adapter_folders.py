@@ -232,3 +232,16 @@ def test_a_folder_of_the_base_kept_in_bfloat16_is_kept_so(tmp_path: Path) -> Non
     for stored, wanted in (("auto", torch.bfloat16), ("float32", torch.float32)):
         decoder = folders.read_decoder(tmp_path, stored=stored)  # type: ignore[arg-type]
         assert {p.dtype for p in decoder.parameters()} == {wanted}
+
+
+def test_adapters_beside_a_whole_model_are_not_left_out(tmp_path: Path) -> None:
+    """`transformers` adds them to the model of their folder."""
+    adapted().save(tmp_path / "model")
+    policy = adapted()
+    policy.base = str(tmp_path / "model")
+    policy.save_adapter(tmp_path / "model")
+    with pytest.raises(UserError, match="also holds adapters, which transformers would add"):
+        LanguageNetwork(model=str(tmp_path)).build()
+    folder = str(tmp_path / "model")
+    (tmp_path / "model" / "base.json").unlink()
+    assert LanguageNetwork(model=folder, adapter=folder).build().lora == PLAIN_LORA
