@@ -13,10 +13,13 @@ from rlkit import ranks
 from rlkit.api import UserError
 from rlkit.disk import is_file
 from rlkit.language import folders
+from rlkit.language.added import read_settings
+from rlkit.language.chat import read_template
 from rlkit.language.decoder import Decoder
 from rlkit.language.files import Fields, Json, read_json
 from rlkit.language.linear import Adapter, Linear
 from rlkit.language.sizes import Sizes
+from rlkit.terminal import warn
 
 CONFIG, WEIGHTS = folders.ADAPTED, "adapter_model.safetensors"
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
@@ -168,6 +171,18 @@ def check_without(name: str) -> None:
             f"policy.model={name}: its folder also holds adapters, which transformers would add: give them with "
             f"policy.adapter={folder}, or move {CONFIG} elsewhere"
         )
+
+
+def tell_template(folder: Path, name: str) -> None:
+    """Say in one line that a chat template beside the adapters is not that of the model, by which it is asked."""
+    theirs, ours = (read_template(at, read_settings(at), None) for at in (folder, folders.locate(name)))
+    if theirs is None or (ours is not None and ours.text == theirs.text):
+        return
+    file = theirs.where if theirs.where.endswith(".jinja") else "FILE.jinja, with its text"
+    warn(
+        f"policy.adapter={folder}: its own chat template is not read, and policy.model has "
+        f"{'none' if ours is None else 'another'}: to ask by it, give policy.template={file}"
+    )
 
 
 def read_config(folder: Path, sizes: Sizes) -> Lora:

@@ -141,3 +141,5 @@ class LanguageNetwork:
             )
         if self.adapter is None:
             adapters.check_without(self.model)
+        elif self.template is None:
+            adapters.tell_template(home(self.adapter), self.model)

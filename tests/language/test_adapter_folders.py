@@ -245,3 +245,19 @@ def test_adapters_beside_a_whole_model_are_not_left_out(tmp_path: Path) -> None:
     folder = str(tmp_path / "model")
     (tmp_path / "model" / "base.json").unlink()
     assert LanguageNetwork(model=folder, adapter=folder).build().lora == PLAIN_LORA
+
+
+def test_a_chat_template_beside_the_adapters_is_named(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """TRL saves the template there with which the adapters learned to chat."""
+    folder, settings = saved / "theirs", saved / "base" / "tokenizer_config.json"
+    network = LanguageNetwork(model=str(saved / "base"), adapter=str(folder))
+    network.build()
+    assert capsys.readouterr().err == ""
+    (folder / "chat_template.jinja").write_text("{{ messages[0].content }}")
+    network.build()
+    given = f"to ask by it, give policy.template={folder / 'chat_template.jinja'}"
+    assert f"its own chat template is not read, and policy.model has none: {given}" in capsys.readouterr().err
+    same = {**json.loads(settings.read_text()), "chat_template": "{{ messages[0].content }}"}
+    settings.write_text(json.dumps(same))
+    network.build()
+    assert capsys.readouterr().err == ""
