@@ -4,6 +4,7 @@ The run's own rooms are walked exactly as its next iteration would; nothing of i
 """
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -162,7 +163,7 @@ class Live:
         steps = written.nonzero().flatten().tolist()
         span = slice(steps[0], steps[-1] + 1) if steps else slice(0)
         ids, own = rows["action"][row][span].tolist(), written[span].tolist()
-        texts = tokenizer.decode([[token] for token in ids])
+        texts = spelled(tokenizer, ids)
         ends = [mine and token in tokenizer.stop_ids for token, mine in zip(ids, own, strict=True)]
         known = {key: x[row][span].tolist() for key, x in self.now.items()}
         score = float(rows["score"][row]) if "score" in rows.keys() else None
@@ -220,3 +221,9 @@ class Live:
     def measured(self) -> str:
         """The checkpoint whose score the header shows: the best validated one under measure=best, else the newest."""
         return own_checkpoint(self.parts.run.measure, self.folder)
+
+
+def spelled(tokenizer: Tokens, ids: Sequence[int]) -> list[str]:
+    """The text of each token behind others: SentencePiece's decoders drop the space at the beginning of a text."""
+    first, twice = tokenizer.decode([[token] for token in ids]), tokenizer.decode([[token] * 2 for token in ids])
+    return [both.removeprefix(text) for text, both in zip(first, twice, strict=True)]
