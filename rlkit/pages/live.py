@@ -113,7 +113,7 @@ class Live:
         if "advantage" in rows.keys():
             self.now["advantage"] = rows["advantage"].expand_as(rows["mask"])
         if "clip_fraction" in self.now:
-            self.now["clipped"] = self.now.pop("clip_fraction") & rows["mask"]
+            self.now["clipped"] = self.now.pop("clip_fraction").bool() & rows["mask"]
             told["clip_fraction"] = float(self.now["clipped"].sum() / steps)
         if "log_prob" in rows.keys():
             told["kl"] = float((divergences.kl_k3(rows["log_prob"], self.now["log_prob"]) * rows["mask"]).sum() / steps)
