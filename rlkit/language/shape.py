@@ -64,7 +64,9 @@ class Shape:
             or (kind == "mistral" and looks_back_less(config))  # a window of Qwen2 is idle unless it is used
         ):
             raise UserError(f"{where}: {NEVER} are not supported; use another model")
-        if strange := [key for key in OTHER_RULES if config.get(key)]:
+        strange = [key for key in OTHER_RULES if config.get(key)]
+        strange += ["is_causal"] if config.get("is_causal") is False else []  # transformers then looks ahead
+        if strange:
             raise UserError(
                 f"{where}: {strange[0]} says that the model computes by other rules than {kind}; use another model"
             )

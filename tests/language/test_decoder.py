@@ -235,6 +235,7 @@ def checkpoint_with_tokenizer(folder: Path) -> Path:
         ({"model_type": "mistral", "max_position_embeddings": 4097}, "not supported"),  # has 4096, as in transformers
         ({"dual_chunk_attention_config": {"chunk_size": 64}}, "dual_chunk_attention_config says"),
         ({"auto_map": {"AutoModel": "own.Own"}}, "auto_map says"),
+        ({"is_causal": False}, "is_causal says"),
         ({"hidden_size": None}, "'hidden_size' is missing"),
     ],
 )
