@@ -16,6 +16,8 @@ OLDER = "added_tokens.json"  # text of a token → id; it is read where that key
 NAMES = "special_tokens_map.json"  # the same names as in tokenizer_config.json; it is read where that key is missing
 SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 EXTRA = ("extra_special_tokens", "additional_special_tokens")  # more of them without a name; the second is older
+OWN = ("model_specific_special_tokens", "extra_special_tokens")  # may map further names to tokens
+ASKED = ("messages", "tools", "documents", "add_generation_prompt")  # other variables of a chat template
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
@@ -86,6 +88,17 @@ def named(config: Fields) -> list[str]:
     """The special tokens that have a name of their own; some models have more names than the usual ones."""
     own = [key for key, x in config.content.items() if key.endswith("_token") and isinstance(x, str)]
     return [*dict.fromkeys(_text(config, key) for key in dict.fromkeys([*SPECIAL, *own]) if config.token(key))]
+
+
+def by_name(config: Fields) -> dict[str, str]:
+    """The special tokens by their names, which are variables of a chat template, as in transformers."""
+    own = {key: x for key, x in config.content.items() if key.endswith("_token") and isinstance(x, str)}
+    for key in OWN:
+        given = config.content.get(key)
+        if isinstance(given, dict):
+            tokens = Fields(given, f"{config.where}: {key}")
+            own |= {name: text for name in given if (text := tokens.token(name)) is not None and name not in ASKED}
+    return own | {key: text for key in SPECIAL if (text := config.token(key)) is not None}
 
 
 def unnamed(config: Fields) -> list[str]:

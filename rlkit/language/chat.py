@@ -13,7 +13,7 @@ import tokenizers
 
 from rlkit.api import Place, UserError
 from rlkit.errors import one_line
-from rlkit.language.added import SPECIAL
+from rlkit.language.added import by_name
 from rlkit.language.apart import Alphabet, control_tokens, marked, unmarked
 from rlkit.language.files import Fields, Json, check_file
 from rlkit.paths import home
@@ -154,8 +154,7 @@ def read_template(folder: Path, settings: Json, wanted: str | None) -> ChatTempl
     text, where = found[name]
     if len(text) > LONGEST:
         raise UserError(f"{where}: a chat template of {len(text):,} characters; at most {LONGEST:,} are allowed")
-    names = ((key, token) for key in SPECIAL if (token := config.token(key)) is not None)
-    return ChatTemplate(text, where, tuple(names))
+    return ChatTemplate(text, where, tuple(by_name(config).items()))
 
 
 def _listed(config: Fields) -> dict[str, str]:
