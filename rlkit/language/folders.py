@@ -24,7 +24,7 @@ from rlkit.language.causal import Causal
 from rlkit.language.decoder import Decoder
 from rlkit.language.files import Json, check_file, read_json
 from rlkit.language.shape import ARCHITECTURES, Shape, rotary_frequencies
-from rlkit.language.sizes import Sizes, check_sizes
+from rlkit.language.sizes import Sizes, check_sizes, tell_unused
 from rlkit.language.tokenizer import Tokenizer
 from rlkit.paths import home
 from rlkit.waiting import counted
@@ -108,8 +108,10 @@ def read_decoder(
     """
     shape, files = read_shape(folder), weight_files(folder)
     sizes = {file: sizes_in(file) for file in files}
-    if HEAD in check_sizes(shape, folder, sizes):
+    unused = check_sizes(shape, folder, sizes)
+    if HEAD in unused:
         _check_tied(folder, {name: file for file, found in sizes.items() for name in found})
+    tell_unused(folder, unused - {HEAD})
     with torch.device("meta"):  # no memory is allocated yet
         decoder = Decoder(shape, dtype)
     decoder.frequencies = rotary_frequencies(shape)

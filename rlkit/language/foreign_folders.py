@@ -16,7 +16,7 @@ from rlkit.language import folders
 from rlkit.language.files import MOST, Json, read_json
 from rlkit.language.foreign import LENGTHS, Foreign
 from rlkit.language.shape import ARCHITECTURES
-from rlkit.terminal import warn
+from rlkit.language.sizes import tell_unused
 from rlkit.waiting import counted
 
 if TYPE_CHECKING:
@@ -168,10 +168,7 @@ def _filled(
         )
     if missing := sorted(info["missing_keys"]):
         raise UserError(f"{folder}: {len(missing)} weights are missing, such as {missing[0]}: copy it again")
-    if unused := sorted(info["unexpected_keys"]):  # no error: some models come with layers that transformers lacks
-        warn(
-            f"{folder}: the model that config.json describes has no {unused[0][:80]} (weights left out: {len(unused)})"
-        )
+    tell_unused(folder, info["unexpected_keys"])  # no error: some models come with layers that transformers lacks
     return whole
 
 

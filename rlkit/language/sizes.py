@@ -1,6 +1,7 @@
 """The sizes of weights in files, compared with the model's before any of them is read."""
 
 import math
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -9,6 +10,7 @@ from rlkit import memory
 from rlkit.api import UserError
 from rlkit.language.decoder import Decoder
 from rlkit.language.shape import Shape
+from rlkit.terminal import warn
 
 Sizes = dict[str, list[int]]  # tensor name → sizes
 
@@ -39,3 +41,11 @@ def check_sizes(shape: Shape, folder: Path, files: dict[Path, Sizes]) -> set[str
         raise UserError(f"{folder}: {len(waiting)} weights are missing, such as {min(waiting)}: copy it again")
     memory.check(4 * count, f"{folder}: a model of {count:,} parameters", "take a smaller one")
     return more
+
+
+def tell_unused(folder: Path, names: Iterable[str]) -> None:
+    """Say in one line which weights the model of config.json does not have, but for the rotary tables of old files."""
+    if unused := sorted(name for name in names if not name.endswith("rotary_emb.inv_freq")):
+        warn(
+            f"{folder}: the model that config.json describes has no {unused[0][:80]} (weights left out: {len(unused)})"
+        )

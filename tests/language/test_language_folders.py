@@ -59,6 +59,22 @@ def test_bfloat16_files_are_half_as_large_and_load_as_float32(tmp_path):
         assert torch.equal(weight, policy.decoder.get_parameter(name).bfloat16().float())
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_weights_that_config_json_has_no_place_for_are_named(tmp_path, capsys, tied):
+    """transformers says so, too: a config.json of fewer layers, or without its biases, is another model."""
+    model(tied=tied).save(tmp_path)
+    path, file = tmp_path / "config.json", tmp_path / "model.safetensors"
+    weights = folders.read_tensors(file)
+    weights |= {folders.HEAD: weights.get(folders.HEAD, weights[folders.EMBEDDING]).clone()}
+    folders.save(file, {**weights, "model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(8)})
+    LanguageModel.load(tmp_path)
+    assert capsys.readouterr().err == ""
+    path.write_text(json.dumps({**json.loads(path.read_text()), "num_hidden_layers": 1}))
+    LanguageModel.load(tmp_path)
+    said = "the model that config.json describes has no model.layers.1.input_layernorm.weight (weights left out: 9)\n"
+    assert capsys.readouterr().err.endswith(said)
+
+
 def test_a_new_tiny_model_has_the_shape_that_is_shipped():
     policy = LanguageModel.fresh(TOKENIZER)
     count = sum(p.numel() for p in policy.parameters())
