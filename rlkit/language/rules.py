@@ -16,10 +16,13 @@ TOKEN = 1000  # most characters of a token
 
 
 def check_rules(content: Json, path: Path) -> None:
-    """Refuse a tokenizer that makes a short text very long, which would exhaust memory."""
+    """Refuse a tokenizer that makes a short text very long, which would exhaust memory, or that draws at random."""
     found = _beyond(content)
     if found:
         raise UserError(f"{path}: {found}, which no tokenizer needs: restore it from where the model came from")
+    model = content.get("model")
+    if isinstance(model, dict) and model.get("dropout"):
+        raise UserError(f"{path}: with a dropout, a text is other tokens each time it is read: write null there")
 
 
 def _beyond(content: Json) -> str:

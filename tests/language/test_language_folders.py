@@ -163,6 +163,16 @@ def test_special_tokens_are_those_of_transformers(settings, older, tmp_path):
         ours.save(tmp_path)
 
 
+def test_a_tokenizer_that_draws_its_merges_is_refused(tmp_path):
+    model().save(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    content = json.loads(path.read_text())
+    content["model"]["dropout"] = 0.1
+    path.write_text(json.dumps(content))
+    with pytest.raises(UserError, match=r"tokenizer\.json: with a dropout, a text is other tokens each time"):
+        LanguageModel.load(tmp_path)
+
+
 def test_special_tokens_that_are_split_are_refused(tmp_path):
     model().save(tmp_path)
     (tmp_path / "special_tokens_map.json").write_text(json.dumps({"split_special_tokens": True}))
