@@ -7,7 +7,8 @@ from typing import TypeVar
 
 from rlkit import titles
 from rlkit.comparison.numbers import Names, Results
-from rlkit.comparison.records import Record
+from rlkit.comparison.records import Record, task
+from rlkit.settings.plugins import is_short
 
 T = TypeVar("T")
 
@@ -24,6 +25,11 @@ def titled(runs: Sequence[tuple[str, str, str]]) -> Names:
         "algos": different({algo: titles.algorithm(algo) for algo, _, _ in runs}),
         "envs": different({env: titles.environment(env, source) for env, source in sources.items()}),
     }
+
+
+def at_home(name: str, env: Mapping[str, object]) -> str:
+    """An environment in a list of runs: with its problem, as gym:Acrobot-v1; one of the user's own by its place."""
+    return task(name, env) if is_short(name) else name
 
 
 def different(found: Mapping[str, str]) -> dict[str, str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rlkit.comparison.caveats import apart
 from rlkit.comparison.grid import is_comparison, runs_of
+from rlkit.comparison.naming import at_home
 from rlkit.disk import refuse_link
 from rlkit.errors import UserError, one_line
 from rlkit.pages import meanings
@@ -191,7 +192,7 @@ def row(folder: Path) -> Json:
     before, after = measured.get("before", {}), measured.get("after", {})
     return {
         "algo": given.algo["name"],
-        "env": given.env["name"],
+        "env": at_home(given.env["name"], given.env),
         "seed": seed(given),
         "state": state(folder, summary),
         "tokens": counts_tokens(given),

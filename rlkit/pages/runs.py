@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 from rlkit.api import UserError
 from rlkit.comparison.grid import is_locked
+from rlkit.comparison.naming import at_home
 from rlkit.pages import meanings
 from rlkit.pages.live import Live
 from rlkit.pages.server import Call, Json, Site, number
@@ -63,7 +64,7 @@ class RunPage:
         return {
             "folder": str(self.called),
             "algo": algo,
-            "env": env,
+            "env": at_home(env, self.given.env),
             "about": [] if self.live is None else [_summary("algorithms", algo), _summary("envs", env)],
             "seed": seed(self.given),
             "length": self.length(),

@@ -56,8 +56,11 @@ class Run:
         return {**vars(self), "_opened": None}
 
     def __repr__(self) -> str:
+        from rlkit.comparison.naming import at_home
+
         given = self._given()
-        words = f"{given.algo['name']} on {given.env['name']}, seed {given.run.get('seed', 0)}"
+        env = at_home(given.env["name"], given.env)
+        words = harmless(f"{given.algo['name']} on {env}, seed {given.run.get('seed', 0)}")
         try:
             told = self.summary
             if told is None:

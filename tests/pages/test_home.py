@@ -47,6 +47,17 @@ def test_each_run_is_a_row_with_what_its_folder_says(runs: Path) -> None:
     assert row["date"] == (runs / "table" / "config.yaml").stat().st_mtime
 
 
+def test_runs_on_two_problems_of_one_environment_are_told_apart(runs: Path, tmp_path: Path) -> None:
+    for name in ("Acrobot-v1", "MountainCar-v0"):
+        folder = shutil.copytree(runs / "ppo", tmp_path / "a" / name)
+        path = folder / "config.yaml"
+        path.write_text(path.read_text().replace("name: cartpole", f"name: gym\n  id: {name}"))
+    with serve(str(tmp_path / "a")) as client:
+        rows = table(client)
+        for name, row in rows.items():
+            assert row["env"] == client.get(f"/api/{row['key']}/run")["env"] == f"gym:{name}"
+
+
 def test_a_seed_that_a_page_would_round_is_a_text(runs: Path, tmp_path: Path) -> None:
     shutil.copytree(runs / "table", tmp_path / "a" / "one")
     path = tmp_path / "a" / "one" / "config.yaml"

@@ -201,6 +201,11 @@ def test_what_is_predicted_greedily_is_what_evaluate_plays(name: str, trained: d
     assert score > 0
 
 
+def test_a_run_says_which_problem_it_plays(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("run: {}\nalgo: {name: ppo}\nenv: {name: gym, id: Acrobot-v1}\n")
+    assert repr(rlkit.load(tmp_path)).startswith("<rlkit run: ppo on gym:Acrobot-v1, seed 0, not finished")
+
+
 def test_drawn_actions_come_from_the_policys_own_generator(trained: dict[str, rlkit.Run]) -> None:
     one, other = (rlkit.load(trained["ppo"].folder).policy for _ in range(2))
     torch.manual_seed(0)
