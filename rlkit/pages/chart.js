@@ -202,12 +202,13 @@ function nearest(points, at) {
   return at - points[low][0] < points[high][0] - at ? points[low] : points[high];
 }
 
-function ticks(low, high, wanted) {
+// At least two where there is a range: of a single one nobody can tell how far apart two values are.
+export function ticks(low, high, wanted) {
   const rough = (high - low) / wanted, power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= rough);
   const found = [];
   for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) found.push(i * step);
-  return found;
+  return found.length < 2 && high > low ? ticks(low, high, wanted + 1) : found;
 }
 
 function decades(low, high) {

@@ -65,6 +65,8 @@ def test_numbers_are_rounded_but_to_no_less_than_a_whole_one(browser: Any) -> No
             assert page.evaluate("async (x) => (await import('/common.js')).number(x)", given) == text
         ticks = {3 * 5e-5: "1.5e-4", 499.98: "499.98", 3 * 0.1: "0.3", 12_500: "12.5k", 1_000_500: "1.0005M", 0: "0"}
         assert page.evaluate("async (all) => all.map((await import('/chart.js')).label)", [*ticks]) == [*ticks.values()]
+        found = page.evaluate("async () => (await import('/chart.js')).ticks(0.6076, 0.6927, 4)")
+        assert found == pytest.approx([0.62, 0.64, 0.66, 0.68])  # it was 0.65 alone, which is no scale
 
 
 def test_moving_the_goal_and_the_discount_change_what_is_seen(browser: Any) -> None:
