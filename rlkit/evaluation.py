@@ -18,6 +18,7 @@ from rlkit.paths import as_written, home
 from rlkit.policies import discount
 from rlkit.progress import restore_policy
 from rlkit.recording.files import parse, read_text, replacing, write_atomically
+from rlkit.scores import checked
 from rlkit.seeding import drawn_apart
 from rlkit.settings import config
 from rlkit.settings.assemble import assemble
@@ -160,10 +161,10 @@ def measured(subject: Subject, asked: Evaluate) -> tuple[Report, Scores]:
 def _measured(subject: Subject, asked: Evaluate) -> tuple[Report, Scores]:
     env, policy = subject.env, subject.policy
     found: Report = {"checkpoint": subject.checkpoint, "iteration": subject.iteration}
-    greedy = env.evaluate(policy, asked.episodes, asked.split)
+    greedy = checked(env, env.evaluate(policy, asked.episodes, asked.split))
     both = {"greedy": greedy}
     if env.scored(policy) != "pairs":  # a reward model writes no answers
-        both["sampled"] = env.evaluate(policy, asked.episodes, asked.split, greedy=False)
+        both["sampled"] = checked(env, env.evaluate(policy, asked.episodes, asked.split, greedy=False))
     for name, scores in both.items():
         each = found[name] = summarize(env.metric, scores, name == "greedy")
         if env.metric == "return":

@@ -20,6 +20,7 @@ from rlkit.policies.optimizers import gradient_limit, optimizers
 from rlkit.progress import Progress, lasting_of, save, save_best
 from rlkit.recording.log import Log
 from rlkit.recording.undo import noted
+from rlkit.scores import checked
 from rlkit.seeding import drawn_apart, seed_global
 from rlkit.settings.config import Run
 from rlkit.tape import Tape
@@ -217,7 +218,8 @@ class Training:
         """Measure on the validation split; checkpoint `best` keeps the best parameters so far."""
         progress = self.progress
         with drawn_apart(self.env.seed, "validation"):
-            scores = self.env.evaluate(self.algo.policy, self.run.validation_episodes, "validation")
+            found = self.env.evaluate(self.algo.policy, self.run.validation_episodes, "validation")
+        scores = checked(self.env, found, finite=False)
         score, number = float(scores.score.mean()), len(scores.score)
         if progress.best_of not in (0, number):
             self.log.note(

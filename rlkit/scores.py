@@ -1,13 +1,16 @@
 """The results of measuring: one score per episode or problem, and reference scores."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, NotRequired, TypedDict, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NotRequired, Protocol, TypedDict, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from rlkit import ranks
+from rlkit.errors import UserError
 
 T = TypeVar("T")
 
@@ -50,6 +53,52 @@ class Scores:
     items: Sequence[tuple[str, ...]] | None = None  # for text, the identity of each: a problem, or two attempts at one
     metrics: Mapping[str, Sequence[float | None]] = field(default_factory=dict)  # name → further values [episodes]
     truncated: Tensor | None = None  # for control, [episodes], bool: the environment cut it, as at a step limit
+
+
+class Measures(Protocol):
+    """An environment, which may be a user's own."""
+
+    @property
+    def metric(self) -> str: ...
+
+
+def checked(env: Measures, found: object, finite: bool = True) -> Scores:
+    """What `evaluate` of an environment returned, with numbers of Python in its metrics.
+
+    finite: False for a validation, of which a curve shows a gap.
+
+    Raises: UserError where it is not a finite number for each episode.
+    """
+    name = f"{type(env).__name__}.evaluate"
+    if not isinstance(found, Scores):
+        raise UserError(f"{name} returned a {type(found).__name__}: let it return rlkit.scores.Scores(score, length)")
+    for key, x in (("score", found.score), ("length", found.length)):
+        if not isinstance(x, Tensor) or x.dim() != 1 or len(x) != len(found.score) or not len(x):
+            shape = f"a tensor of the shape {tuple(x.shape)}" if isinstance(x, Tensor) else f"a {type(x).__name__}"
+            raise UserError(f"{name} gave as {key} {shape}: let it be a tensor with a number for each episode")
+        if finite and not bool(x.isfinite().all()):
+            raise UserError(f"{name} gave a {key} that is not finite: let it be a number for each episode")
+    if env.metric == "accuracy" and bool(((found.score < 0) | (found.score > 1)).any()):
+        raise UserError(f"{name} gave an accuracy outside of 0 to 1: let the metric of the environment be 'return'")
+    metrics = {key: _numbers(name, key, values, len(found.score), finite) for key, values in found.metrics.items()}
+    score = found.score.detach()
+    wide = score if score.dtype in (torch.float32, torch.float64) else score.double()
+    return replace(found, score=wide, length=found.length.detach(), metrics=metrics)
+
+
+def _numbers(name: str, key: str, given: object, episodes: int, finite: bool) -> list[float | None]:
+    """One of the metrics beside the score: a number for each episode, or None where it says nothing of one."""
+    values = given.tolist() if isinstance(given, Tensor | np.ndarray) else given
+    if not isinstance(values, Sequence) or isinstance(values, str) or len(values) != episodes:
+        many = f"{len(values)} values" if isinstance(values, Sequence) else f"a {type(values).__name__}"
+        raise UserError(f"{name} gave {many} of the metric '{key}' for {episodes} episodes: give one for each, or None")
+    if bad := [x for x in values if x is not None and not _is_number(x, finite)]:
+        raise UserError(f"{name} gave {bad[0]!r} as the metric '{key}' of an episode: give finite numbers, or None")
+    return [None if x is None else float(x) for x in values]
+
+
+def _is_number(x: object, finite: bool) -> bool:
+    return isinstance(x, int | float | np.number | np.bool_) and (not finite or math.isfinite(float(x)))
 
 
 def of_all(rows: int, measure: Callable[[slice], Scores]) -> Scores:

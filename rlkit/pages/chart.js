@@ -202,7 +202,7 @@ function nearest(points, at) {
   return at - points[low][0] < points[high][0] - at ? points[low] : points[high];
 }
 
-// At least two where there is a range: of a single one nobody can tell how far apart two values are.
+// At least two where there is a range: a single one does not say what a distance means.
 export function ticks(low, high, wanted) {
   const rough = (high - low) / wanted, power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= rough);

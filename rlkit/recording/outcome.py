@@ -11,11 +11,12 @@ from typing import Literal, Protocol, runtime_checkable
 import torch
 
 from rlkit import ranks
-from rlkit.api import Algorithm, Env, Reference, Sample, Scores, UserError
+from rlkit.api import Algorithm, Env, Reference, Sample, UserError
 from rlkit.installed import installed
 from rlkit.policies import discount
 from rlkit.recording.files import LARGEST, is_file, is_number, parse, read_text
 from rlkit.recording.log import Log
+from rlkit.scores import checked
 from rlkit.seeding import drawn_apart
 from rlkit.statistics.episodes import Measured, form, summarize, within
 from rlkit.terminal import warn
@@ -50,7 +51,7 @@ def told_apart(samples: Sequence[Sample]) -> Sequence[Sample]:
 def scores(env: Env, algo: Algorithm, episodes: int | None, when: str) -> tuple[Evaluation, Sequence[Sample]]:
     """The measurements at this time, and the greedy samples; the ceiling is measured with the untrained model only."""
     with drawn_apart(env.seed, "test"):
-        found_scores: Scores = env.evaluate(algo.policy, episodes, "test")
+        found_scores = checked(env, env.evaluate(algo.policy, episodes, "test"))
     found = {when: summarize(env.metric, found_scores, True)}
     if exact := env.exact(algo.policy, discount(algo.config)):
         found[when]["exact"] = exact
