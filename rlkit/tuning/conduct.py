@@ -14,6 +14,7 @@ from rlkit.errors import UserError
 from rlkit.recording.files import is_file, prepare_folder, refuse_link, sweep, write_atomically
 from rlkit.recording.log import table
 from rlkit.settings import config, sections, strict_yaml, trust
+from rlkit.settings.plugins import short
 from rlkit.settings.sections import Section, Sections
 from rlkit.terminal import say
 from rlkit.tuning.problem import Keys, Problem, Tune
@@ -157,10 +158,11 @@ def measured(problem: Problem, best: Trial, out: Path, workers: int | str) -> co
         return comparing.Conducted(out, None, [])
     say(f"the best setting: {out / BEST}; now on fresh seeds, beside the default:")
     plugins = {name: line.plugin for name, line in problem.line.items()}
-    words = [f"algo={USUAL}:{plugins['algo']},{TUNED}:{plugins['algo']}", f"env={plugins['env']}"]
+    tuned = TUNED if TUNED not in map(short, plugins.values()) else f"{TUNED}_setting"  # NAME:KEY may mean a plug-in
+    words = [f"algo={USUAL}:{plugins['algo']},{tuned}:{plugins['algo']}", f"env={plugins['env']}"]
     words += [f"seed={','.join(map(str, problem.fresh()))}", *(f"{key}={text}" for key, text in problem.fixed.items())]
     words += [
-        *(f"{TUNED}:{key}={text}" for key, text in best.chosen.items()),
+        *(f"{tuned}:{key}={text}" for key, text in best.chosen.items()),
         f"workers={workers}",
     ]
     there, _ = plan.plan(plan.parse([*words, f"out={out / FRESH}"]))

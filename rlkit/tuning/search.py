@@ -44,7 +44,8 @@ class Attempt:
         try:
             if number:  # trial 0 is the default
                 self.params = study.ask(number, self.before)
-                self.chosen = problem.active(space.texts(problem.space, self.params))
+                self.chosen = space.texts(problem.space, self.params)  # for the line of a failure
+                self.chosen = problem.active(self.chosen)
             self.jobs = problem.jobs(number, self.chosen, folder)
         except UserError as error:  # the settings contradict each other
             self.reason = one_line(error)

@@ -135,6 +135,7 @@ def test_a_setting_that_fails_or_cannot_be_is_passed_over(
     done = conducted(tmp_path, "algo.lr=0.1..0.9", "sampler=random")
     said = capsys.readouterr().out
     assert "trial 2: failed: rlkit: not finite: train/loss" in said and "failed: these cannot be together" in said
+    assert said.count("(the default)") == 1  # and not of a setting that could not be
     assert done.best is not None and done.best.end == "complete"
 
 
@@ -241,13 +242,15 @@ def test_best_yaml_holds_the_inner_keys_of_a_file(tmp_path: Path, carried: list[
     assert found["kwargs"] == {"sutton_barto_reward": True}
 
 
-@pytest.mark.slow
-def test_an_algorithm_may_be_given_by_its_whole_path(tmp_path: Path, carried: list[str]) -> None:
-    (tmp_path / "mine.py").write_text("from rlkit.algorithms.ppo import Config, make\n")
-    words = [f"algo={tmp_path / 'mine.py'}", "env=cartpole", "iterations=10", "workers=1", "runs=1", "trials=3"]
-    done = conduct.conduct(*parse([*words, "seeds=1", f"out={tmp_path / 'out'}"]), "python -m rlkit.tune ...")
+@pytest.mark.parametrize(("name", "row"), [("mine", "tuned"), ("tuned", "tuned_setting")])
+def test_an_algorithm_may_be_given_by_its_whole_path(name: str, row: str, tmp_path: Path, carried: list[str]) -> None:
+    file, out = tmp_path / f"{name}.py", tmp_path / "out"
+    file.write_text("from rlkit.algorithms.ppo import Config, make\n")
+    words = [f"algo={file}", "env=cartpole", "iterations=10", "workers=1", "runs=1", "trials=3", "seeds=1"]
+    done = conduct.conduct(*parse([*words, f"out={out}"]), "python -m rlkit.tune ...")
     assert done.best is not None and done.best.number and done.results
-    assert sum("default-cartpole" in name for name in carried) == sum("tuned-cartpole" in name for name in carried) == 1
+    usual, found = (config.from_folder(out / "fresh" / "runs" / f"{x}-cartpole-s0") for x in ("default", row))
+    assert found.algo["lr"] == float(done.best.chosen["algo.lr"]) != usual.algo["lr"]
 
 
 def test_best_yaml_measures_as_was_asked_and_not_as_a_trial_does(tmp_path: Path, carried: list[str]) -> None:
