@@ -48,7 +48,7 @@ def lines(kind: Kind, given: Mapping[str, str], keys: Keys, scoped: Scoped, envs
     files = any(key == "config" for key in (*keys, *(key for _, key, _ in scoped)))
     found = []
     for name, plugin in given.items():
-        called = {name, plugin, short(plugin)}
+        called = {name} | ({plugin, short(plugin)} - {other for other in given if given[other] != plugin})
         own = told_to(called, scoped)
         told = repeat.without_rivals(keys, own) | own
         mine = {key: value for key, value in told.items() if makes_rows(key) == (kind == "algo")}

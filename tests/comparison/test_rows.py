@@ -117,6 +117,13 @@ def test_rows_and_columns_have_names_of_ones_own() -> None:
     assert len({job.name for job in jobs}) == 6 and all(set("/\\ ()").isdisjoint(job.name) for job in jobs)
 
 
+def test_a_row_of_that_name_comes_before_another_plugin_of_that_name(tmp_path: Path) -> None:
+    (tmp_path / "sarsa.py").write_text("from rlkit.algorithms.sarsa import Config, make\n")
+    for first, second in (("mine:{}", "sarsa"), ("sarsa:{}", "base:sarsa")):
+        jobs = planned(f"algo={first.format(tmp_path / 'sarsa.py')},{second}", "sarsa:algo.lr=0.9")
+        assert [job.algo for job in jobs if job.config["algo"]["lr"] == 0.9] == ["sarsa"] and len(jobs) == 2
+
+
 def test_a_key_for_some_stands_above_the_values_that_make_rows() -> None:
     rows, _ = table(planned("algo=q_learning,sarsa", "algo.lr=0.1,0.2", "sarsa:algo.lr=0.3"))
     assert rows == ["q_learning lr=0.1", "q_learning lr=0.2", "sarsa"]
