@@ -9,10 +9,12 @@ import rlkit
 
 @cache
 def installed() -> str:
-    """The version with a mark of all code and configurations, such as "0.5.0 (files 1a2b3c4d)".
+    """`present()` as this process imported it: what is edited while it runs is not what it has imported."""
+    return present()
 
-    It is read once: what is edited while a process runs is not what it has imported.
-    """
+
+def present() -> str:
+    """The version with a mark of all code and configurations, such as "0.5.0 (files 1a2b3c4d)"."""
     own, *others = map(Path, rlkit.__path__)  # a checkout has the plug-ins beside the package, a wheel inside
     found = {path.relative_to(own).as_posix(): path for path in own.rglob("*.py")}
     for place in (own, *others):

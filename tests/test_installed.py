@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import rlkit
-from rlkit.installed import installed
+from rlkit.installed import installed, present
 
 
 def test_an_edit_of_its_own_files_is_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,8 +17,8 @@ def test_an_edit_of_its_own_files_is_another_version(tmp_path: Path, monkeypatch
         folder.mkdir()
     file.write_text("clip = 0.2\n")
     monkeypatch.setattr(rlkit, "__path__", [str(package), str(tmp_path)])
-    found = [here, installed.__wrapped__()]
+    found = [here, present()]
     (file.parent / ".#ppo.py").symlink_to("me@host.1:2")  # what Emacs leaves while the file is changed
-    assert installed.__wrapped__() == found[-1]
+    assert present() == found[-1]
     file.write_text("clip = 0.3\n")
-    assert len({*found, installed.__wrapped__()}) == 3
+    assert len({*found, present()}) == 3

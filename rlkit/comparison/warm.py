@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rlkit.console import loading
+from rlkit.installed import present
 
 IMPORTED = ("rlkit.session", "rlkit.control")  # what most runs import, with torch and gymnasium
 LONGEST = 1 << 16  # bytes of a command line
@@ -88,16 +89,24 @@ class Warm:
         """variables: the environment of each run."""
         self.variables = variables
         self.process: subprocess.Popen[bytes] | None = None
+        self.began = ""  # which rlkit the process has imported
         self._one_at_a_time = threading.Lock()
 
     def start(self, words: Sequence[str], directory: Path, console: int) -> Forked:
-        """A run that writes to the file `console`. Raises: OSError where it cannot be started."""
+        """A run that writes to the file `console`.
+
+        Raises: OSError where it cannot be started, also where files of rlkit were edited since the process imported
+        them: the run would name the files as they are now, and run them as they were.
+        """
         message = json.dumps([str(directory), *words]).encode()
         if len(message) > LONGEST:
             raise OSError("the command line is too long to be sent")
         with self._one_at_a_time:
+            self.began = self.began or present()
             if self.process is None:
                 self.process, self._asks = self._started()
+            if present() != self.began:
+                raise OSError("files of rlkit were edited")
             mine, its = os.pipe()
             try:
                 socket.send_fds(self._asks, [message], [console, its])

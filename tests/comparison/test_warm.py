@@ -128,3 +128,13 @@ def test_current_folder_is_on_path_of_run_where_it_is_on_ours(
     monkeypatch.setattr(sys, "path", path)
     done = subprocess.run([*warm.python_m(), "strange"], capture_output=True, text=True, check=False)
     assert (done.stdout == "ran\n") == ran
+
+
+@pytest.mark.slow
+def test_a_run_after_an_edit_of_rlkit_imports_it_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fork would run the files as they were, and summary.json would have the mark of the edited ones."""
+    with warm.kept(grid.variables()), open(tmp_path / "said", "ab") as console:
+        run = warm.start([*RUN, "out=before"], tmp_path, console.fileno())
+        assert run is not None and run.wait() == 0
+        monkeypatch.setattr(warm, "present", lambda: "0.5.0 (files of an edit)")
+        assert warm.start([*RUN, "out=after"], tmp_path, console.fileno()) is None
