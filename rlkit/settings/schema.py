@@ -254,8 +254,11 @@ def _scalar(text: str) -> object:
         except ValueError:
             continue
     found = strict_yaml.load(text)
-    # Blanks and comments are a text, and not no value.
-    return text if found is None and text.strip().lower() not in ("null", "~") else found
+    if isinstance(found, dict | list) or text.lstrip()[:1] in ("'", '"', "|", ">"):
+        return found
+    # Blanks, line breaks and what follows a #, which YAML leaves out, belong to a text.
+    left_out = found is None or isinstance(found, str) or "#" in text
+    return text if left_out and text.strip().lower() not in ("null", "~") else found
 
 
 def members(hint: Hint) -> list[object]:

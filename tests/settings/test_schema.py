@@ -98,6 +98,13 @@ def test_a_word_below_a_mapping_is_the_text_that_it_is() -> None:
     assert built(**{"kwargs.a": "on", "kwargs.b": "no", "kwargs.c": "true"}).kwargs == {"a": "on", "b": "no", "c": True}
 
 
+@pytest.mark.parametrize("text", ["Give N after #### N.", "one\ntwo", " a blank ", "5 # 3", "# 3"])
+def test_a_text_below_a_mapping_stays_as_it_was_typed(text: str) -> None:
+    """It may be the prompt of a game: YAML would leave out what follows a #, and make one line of two."""
+    assert built(**{"kwargs.a": text}).kwargs == {"a": text}
+    assert built(**{"kwargs.a": f"'{text[:3]}' # note"}).kwargs == {"a": text[:3]}, "in quotes, YAML reads it"
+
+
 def test_a_value_below_a_mapping_has_the_type_of_its_values() -> None:
     @dataclass(frozen=True)
     class Mappings:
