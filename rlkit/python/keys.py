@@ -49,7 +49,9 @@ def line(keys: Mapping[str, object], factory: Factory | None = None, trust: Trus
         if not inside(key):
             refuse_function(key, value)
         value = plain(value)
-        config.put(given, key, value, f"{key}={text(key, value)}")
+        word = text(key, value)
+        told = word if inside(key) and isinstance(value, str) else value  # in quotes where it would be read as a number
+        config.put(given, key, told, f"{key}={word}")
     given.argv = tuple(f"{key}={typed(given, key, x)}" for key, x in ((key, plain(x)) for key, x in keys.items()))
     return given
 

@@ -161,12 +161,16 @@ def test_a_registered_id_imports_its_module(package: Path, tmp_path: Path, monke
 
 
 @pytest.mark.parametrize(
-    "value", [None, "none", "1", "true", "{", "two words", True, 3, 1.0, [3, 4.5], [], {"a": "😀"}], ids=str
+    "value",
+    [None, "none", "1", "true", "{", "two words", "a: b", "a #b", "a\nb", True, 3, 1.0, [3, 4.5], [], {"a": "😀"}],
+    ids=str,
 )
-def test_a_keyword_of_any_type_is_read_from_the_command_as_it_was_given(value: object) -> None:
-    word = line({"env": "gym", "env.kwargs.size": value}).argv[-1]
-    found = schema.validate("env.kwargs.size", word.removeprefix("env.kwargs.size="), Any)
-    assert (found, type(found)) == (value, type(value))
+def test_a_keyword_of_any_type_is_as_it_was_given_in_the_run_and_in_its_command(value: object) -> None:
+    given = line({"env": "gym", "env.kwargs.size": value})
+    word = given.argv[-1].removeprefix("env.kwargs.size=")
+    for found in (given.env["kwargs.size"], word):
+        read = schema.validate("env.kwargs.size", found, Any)
+        assert (read, type(read)) == (value, type(value))
 
 
 def test_keywords_of_several_values_are_problems_of_a_comparison() -> None:
