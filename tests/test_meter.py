@@ -10,6 +10,7 @@ from tensordict import TensorDict
 
 from rlkit import meter as meter_module
 from rlkit.api import Elementwise, UserError
+from rlkit.doctor import Doctor
 from rlkit.meter import Clock, Meter, averages, detached, ratios_of
 from rlkit.progress import Progress
 
@@ -28,6 +29,13 @@ def test_a_metric_with_the_name_of_one_of_the_loop_is_refused(name: str) -> None
     """Its average would be of both, or the doctor would take one for the other."""
     with pytest.raises(UserError, match=f"^the metric .{name}. of a loss has the name of rlkit.s own train/{name}: "):
         detached({name: torch.zeros(3)})
+
+
+def test_a_metric_of_your_own_that_the_doctor_measures_too_stays_in_its_line() -> None:
+    """The checks look at it; a line with the doctor's number would say another one under the same name."""
+    seen, own = {"train/explained_variance": 0.5, "train/ess": 1.0}, {"train/explained_variance": -7.0}
+    found = Doctor().name(seen, own, 1, lambda name, message: None)
+    assert found == {"train/explained_variance": -7.0, "train/ess": 1.0}
 
 
 def test_a_metric_of_any_shape_is_averaged() -> None:

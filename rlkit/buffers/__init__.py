@@ -1,6 +1,7 @@
 """Remembers: rollouts, replay, prioritized replay, windows, and how batches are split; knows tensors only."""
 
 from rlkit.buffers.frames import Frames, Layout, frames_of
+from rlkit.buffers.noting import recorded
 from rlkit.buffers.prioritized import Prioritized, SumTree
 from rlkit.buffers.replay import Replay
 from rlkit.buffers.rollout import Rollout
@@ -48,5 +49,6 @@ __all__ = [
     "mine_of",
     "of_all",
     "per_step",
+    "recorded",
     "split",
 ]

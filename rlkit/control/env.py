@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rlkit import ranks, scores, spaces
 from rlkit.api import Acts, Plays, State
-from rlkit.buffers import batch_of
+from rlkit.buffers import batch_of, recorded
 from rlkit.control import contract, ends, parts, proofs, requirements
 from rlkit.control.lesson import MEASURED, Lesson
 from rlkit.control.plain import Played
@@ -100,7 +100,7 @@ class ControlEnv(Played):
         if steps is None or repeats > 1:
             parts.adopt_draws(policy, self._played)
         with torch.no_grad():
-            noted = policy.record(rollout)
+            noted = recorded(policy, rollout)
         return rollout.update(noted) if len(noted.keys()) else rollout
 
     def _rollout(self, policy: Plays, steps: int | None, repeats: int) -> TensorDict:

@@ -145,7 +145,7 @@ class TextEnv(InWords):
         if self.mixture is not None:
             kinds = [self.problems["train"][index].kind for index in begun.indices for _ in range(repeats)]
             note(batch, **self.mixture.learn(kinds, batch["score"].flatten().tolist()))
-        batch.update(policy.record(batch))
+        batch.update(buffers.recorded(policy, batch))
         self._next.follow(batch, version, (repeats, limit), begin, self._drawn)
         return batch
 

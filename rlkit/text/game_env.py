@@ -8,7 +8,7 @@ from tensordict import TensorDict
 
 from rlkit import scores
 from rlkit.api import Plays, State
-from rlkit.buffers import flatten_groups, of_all
+from rlkit.buffers import flatten_groups, of_all, recorded
 from rlkit.counters import natural
 from rlkit.errors import UserError
 from rlkit.forecast import Predicts, Work
@@ -111,7 +111,7 @@ class GameEnv(InWords):
             return batch
 
         batch = of_all(self.rows, play)
-        return batch.update(policy.record(batch))
+        return batch.update(recorded(policy, batch))
 
     def _play(
         self,

@@ -1,0 +1,26 @@
+"""What a policy adds to the steps that it played."""
+
+from collections.abc import Mapping
+
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor
+
+from rlkit.api import Plays
+from rlkit.errors import UserError
+
+
+def recorded(policy: Plays, rollout: TensorDict) -> Mapping[str, Tensor] | TensorDictBase:
+    """What `policy.record` returns; of the keys of a rollout it may replace the log_prob that an engine computed.
+
+    Raises: UserError where it is not a dictionary, or would write over what was played: rewards, ends, scores.
+    """
+    noted: object = policy.record(rollout)
+    called = f"{type(policy).__name__}.record"
+    if not isinstance(noted, Mapping | TensorDictBase):
+        raise UserError(f"{called} returned a {type(noted).__name__}: let it return a dict of tensors")
+    if taken := [key for key in noted.keys() if key != "log_prob" and key in rollout.keys()]:
+        raise UserError(
+            f"{called} returned '{taken[0]}', which the rollout has already: give it another name, or change it in "
+            "credit"
+        )
+    return noted
