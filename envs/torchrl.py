@@ -77,8 +77,11 @@ class Adapted(gymnasium.Env[Any, Any]):
             raise UserError(f"{called} is {tuple(env.batch_size)} environments in one: leave out what makes it several")
         if len(env.action_keys) > 1 or isinstance(env.action_key, tuple):
             raise UserError(f"{called} has several agents or actions: use env=pettingzoo, or wrap it for env=gym")
-        self.env, self.spec_seen, self.called, self.limit, self.steps = env, env.observation_spec, called, limit, 0
-        keys = [*self.spec_seen.keys()]
+        self.env, self.called, self.limit, self.steps = env, called, limit, 0
+        self.spec_seen, keys = env.observation_spec.clone(), [*env.observation_spec.keys()]
+        for key in {*keys} & {*env.state_spec.keys()}:  # of jumanji and brax: what no agent sees, and a key of draws
+            del self.spec_seen[key]
+            keys.remove(key)
         self.alone = keys[0] if len(keys) == 1 else ""  # a single part is the observation, whatever it is called
         if self.alone:
             self.spec_seen = self.spec_seen[self.alone]

@@ -31,15 +31,15 @@ def space(spec: Spec, where: str) -> "AnySpace":
         return MultiDiscrete([box.n for box in spec.space])
     if isinstance(spec, MultiCategorical):
         return MultiDiscrete(spec.nvec.numpy())
-    if isinstance(spec, Binary):
-        return MultiBinary(prod(spec.shape))
+    if isinstance(spec, Binary) or (spec.dtype is torch.bool and isinstance(spec, Bounded | Unbounded)):
+        return MultiBinary(prod(spec.shape))  # the latter are masks of jumanji's
     if isinstance(spec, OneHot):  # with more dimensions, of several choices among as many values
         several = tuple(spec.shape[:-1])
         return MultiDiscrete(np.full(several, spec.space.n)) if several else Discrete(int(spec.space.n))
     if isinstance(spec, Categorical):
         count = int(spec.space.n)
         return Discrete(count) if prod(spec.shape) == 1 else MultiDiscrete(np.full(tuple(spec.shape), count))
-    if isinstance(spec, Bounded | Unbounded) and spec.dtype is not torch.bool:
+    if isinstance(spec, Bounded | Unbounded):
         kind = torch.zeros((), dtype=spec.dtype).numpy().dtype
         if kind.kind == "f":
             low, high = (np.broadcast_to(x.float().numpy(), spec.shape) for x in (spec.space.low, spec.space.high))

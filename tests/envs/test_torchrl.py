@@ -74,6 +74,7 @@ def test_specs_are_spaces_and_back() -> None:
         (MultiCategorical([2, 3]), MultiDiscrete([2, 3]), x([1, 2]), [1, 2]),
         (MultiOneHot([2, 3]), MultiDiscrete([2, 3]), x([0, 1, 0, 0, 1]), [1, 2]),
         (Binary(2), MultiBinary(2), x([True, False]), [1, 0]),
+        (Bounded(False, True, (2, 2), dtype=torch.bool), MultiBinary(4), x([[True, False]] * 2), [1, 0, 1, 0]),
         (Bounded(-1.0, 2.0, (2,), dtype=torch.float64), Box(-1, 2, (2,)), x([0.5, 1.0]), [0.5, 1.0]),
         (Bounded(0, 255, (2,), dtype=torch.uint8), Box(0, 255, (2,), np.uint8), x([3, 4]), [3, 4]),
         (Unbounded((1,)), Box(-np.inf, np.inf, (1,)), x([7.0]), [7.0]),
@@ -88,6 +89,31 @@ def test_specs_are_spaces_and_back() -> None:
     assert specs.seen(nested, space, {"a": x([0, 1]), "b": {"c": x([1.0])}}) == {"a": 1, "b": {"c": [1.0]}}
     with pytest.raises(UserError, match=r"^it at b is a NonTensor of shape \(1,\), which no policy here takes: "):
         specs.space(Composite(a=OneHot(2), b=NonTensor(shape=(1,))), "it")
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_the_state_from_which_a_simulator_goes_on_is_not_seen(both: bool) -> None:
+    """jumanji and brax: it holds what an agent does not see, and the key of the next draws, of up to 2^31."""
+    from torchrl.data import Bounded, Composite, OneHot, Unbounded
+
+    state = Composite(key=Unbounded((2,), dtype=torch.int32), hidden=Unbounded((1,)))
+    mask = {"action_mask": Bounded(False, True, (2,), dtype=torch.bool)} if both else {}
+    now = {"observation": torch.ones(1), "state": {"key": torch.tensor([2**30, 7])}, "action_mask": torch.ones(2) > 0}
+    stub = SimpleNamespace(
+        batch_size=(),
+        action_keys=["action"],
+        action_key="action",
+        observation_spec=Composite(observation=Unbounded((1,)), state=state.clone(), **mask),
+        state_spec=Composite(state=state),
+        action_spec=OneHot(2),
+        reset=lambda: now,
+    )
+    env = torchrl.Adapted(stub, "it", 0)
+    box = Box(-np.inf, np.inf, (1,))
+    assert env.observation_space == (Dict(observation=box, action_mask=MultiBinary(2)) if both else box)
+    seen = env.reset()[0]
+    assert seen.keys() == {"observation", "action_mask"} if both else seen == [1.0]
+    assert "state" in env.now and "state" in stub.observation_spec.keys()
 
 
 @pytest.mark.parametrize("key", torchrl.TORCHRLS)
