@@ -129,8 +129,8 @@ CHECKS = {
     "action_space": Check(
         beyond,
         "actions lie in [{lowest_action:.3g}, {highest_action:.3g}], component {action_component:.0f} of the action "
-        "space is [{low:.3g}, {high:.3g}]: rescale it to [-1, 1], where a policy begins "
-        "(gymnasium.wrappers.RescaleAction)",
+        "space is [{low:.3g}, {high:.3g}]: rescale it to [-1, 1] (gymnasium.wrappers.RescaleAction); if it is that, or "
+        "with sac and td3, lower algo.lr",
     ),
     "no_update": Check(
         lambda x: x["finished"] == 1 and x["learned"] == 0,

@@ -229,6 +229,7 @@ def test_a_policy_that_learned_to_act_at_a_bound_is_left_alone() -> None:
     healthy = [{"saturated": 0.3, "reach": 2.0, "rollout/return": 0.0}, *[look] * 3, *[{"saturated": 1.0}] * 3]
     assert name(Doctor(), healthy) == []
     assert name(Doctor(), [look] * 3) == ["action_space"]
+    assert "if it is that, or with sac and td3, lower algo.lr" in CHECKS["action_space"].says
 
 
 def test_a_run_that_ends_before_its_first_update_is_named(tmp_path: Path) -> None:
