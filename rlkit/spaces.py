@@ -213,11 +213,11 @@ def choices(space: "AnySpace") -> tuple[int, ...] | None:
 def executed(space: "AnySpace", action: Array) -> Any:  # as the space nests them
     """The actions for the environment's `step`, from a batch of a policy's actions; clipped to a Box.
 
-    In a Box of whole numbers the nearest one counts: cut off, the highest would hardly be played, and 0 twice as often.
+    In a Box of whole numbers or bits the nearest counts: cut off, the highest is hardly played, and every 0.1 is True.
     """
     if isinstance(space, Box):
         clipped: Array = np.clip(action.reshape(len(action), *space.shape), space.low, space.high)
-        return (np.rint(clipped) if np.issubdtype(space.dtype, np.integer) else clipped).astype(space.dtype)
+        return (np.rint(clipped) if np.dtype(space.dtype).kind in "iub" else clipped).astype(space.dtype)
     if isinstance(space, Discrete):
         return (action + space.start if space.start else action).astype(space.dtype, copy=False)
     if isinstance(space, MultiDiscrete):

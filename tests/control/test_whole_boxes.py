@@ -14,6 +14,13 @@ def test_the_highest_and_the_lowest_whole_number_are_played(kind):
     assert played.dtype == kind and played.ravel().tolist() == [0, 0, 1, 2, 2, 3, 3]
 
 
+def test_a_bit_is_the_nearer_one():
+    """sac and td3 scale their actions to the box: anything above 0 was True, and so nothing was ever False."""
+    space = Box(0, 1, (1,), np.bool_)
+    played = spaces.executed(space, np.array([[-9.0], [0.0], [0.01], [0.49], [0.51], [9.0]], dtype=np.float32))
+    assert played.dtype == np.bool_ and played.ravel().tolist() == [False, False, False, False, True, True]
+
+
 def test_zero_is_no_more_likely_than_its_neighbors():
     even = np.linspace(-2, 2, 40_001, dtype=np.float32)[:, None]
     played = spaces.executed(Box(-2, 2, (1,), np.int64), even)
