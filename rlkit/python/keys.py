@@ -1,7 +1,6 @@
 """Keys given by a program: Python values instead of words of a command line."""
 
 import copy
-import json
 import os
 import re
 import sys
@@ -17,6 +16,7 @@ from rlkit.settings import config, schema
 from rlkit.settings.given import Factory, Trust
 from rlkit.settings.plugins import ENTRY
 from rlkit.settings.sections import Section
+from rlkit.settings.texts import as_json
 
 GYM = "gym"  # the plug-in that makes any Gymnasium environment
 ID = re.compile(r"([\w.]+:)?[\w./-]+-v\d+")  # Acrobot-v1, ALE/Pong-v5, my_pkg:My-v0
@@ -99,7 +99,7 @@ def text(key: str, value: object) -> str:
 
     try:
         if isinstance(value, dict) or (inside(key) and not is_word(key, value)):
-            return json.dumps(value, ensure_ascii=False, default=refuse)
+            return as_json(value, refuse)
         return schema.show(value)
     except ValueError:  # Python prints no number of more than 4,300 digits
         raise UserError(f"{key} is a number of thousands of digits: give a smaller one") from None

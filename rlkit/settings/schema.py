@@ -3,9 +3,7 @@
 Separate from `config.py` because it knows nothing of runs: only fields, their types, and the comments beside them.
 """
 
-import json
 import math
-import re
 import types
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
@@ -21,13 +19,11 @@ from rlkit.fields import Boundless, Escapes, Needs
 from rlkit.settings import strict_yaml
 from rlkit.settings.comments import comments as comments
 from rlkit.settings.synonyms import instead
+from rlkit.settings.texts import BARE, as_json, scalar, unescaped
+from rlkit.settings.texts import Typed as Typed  # `as`: others take it from here
 
 T = TypeVar("T")
 Hint = object  # what stands behind a field's colon: a class, a union, Literal[...], Annotated[...]
-
-
-class Typed(str):
-    """A text of a command line, where a shell has no easy way to write a line break."""
 
 
 def build(cls: type[T], values: Mapping[str, object], section: str) -> T:
@@ -77,6 +73,7 @@ def validate(key: str, raw: object, hint: Hint, usual: object = MISSING) -> obje
     wrong = UserError(f"{key}={_cited(raw)} is not allowed: give {allowed(hint)}")
     try:
         form: Any = hint  # pydantic's own type for hints leaves some of them out
+        check_list(key, raw, hint)
         read = _read(raw, form)
         if isinstance(raw, Typed) and isinstance(read, dict):
             check_mapping(key, raw, read)
@@ -100,6 +97,15 @@ def check_mapping(key: str, raw: str, given: Mapping[object, object]) -> None:
         apart = apart.replace(name, name.replace(":", ": ", 1))
     if apart != raw:
         raise UserError(f"{key}={_cited(raw)} lacks a blank behind a colon: write '{key}={_cited(apart)}', in quotes")
+
+
+def check_list(key: str, raw: object, hint: Hint) -> None:
+    """Refuse [END] where texts are for a model: it may be meant as a list, or as the text that it is."""
+    if not isinstance(raw, str) or not BARE.match(raw) or not any(isinstance(mark, Escapes) for mark in metadata(hint)):
+        return
+    if any(get_origin(member) in (tuple, list) for member in members(hint)):
+        one = as_json([raw])
+        raise UserError(f"{key}={_cited(raw)} is a text, or a list without quotes: write {key}='{one}' for the text")
 
 
 def _size(value: object, hint: Hint) -> str:
@@ -219,7 +225,7 @@ def _from_text(raw: object, hint: Hint) -> object:
         if str in plain_types or raw in _literals(hint):
             return unescaped(raw) if typed and escapes else raw
         if parts is None:
-            return _scalar(raw)
+            return scalar(raw)
         if raw.startswith("["):
             raw = strict_yaml.load(raw, texts=True)
         elif escapes:  # texts for a model: a blank counts
@@ -239,26 +245,7 @@ def typed(value: object, hint: Hint) -> str:
     if not any(isinstance(mark, Escapes) for mark in metadata(hint)):
         return show(value)
     several = isinstance(value, list | tuple)
-    return json.dumps(value, ensure_ascii=False) if several else show(value).replace("\\", "\\\\")
-
-
-def unescaped(text: str) -> str:
-    """What somebody who types backslashes means."""
-    return re.sub(r"\\([nt\\])", lambda m: {"n": "\n", "t": "\t", "\\": "\\"}[m[1]], text)
-
-
-def _scalar(text: str) -> object:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    found = strict_yaml.load(text)
-    if isinstance(found, dict | list) or text.lstrip()[:1] in ("'", '"', "|", ">"):
-        return found
-    # Blanks, line breaks and what follows a #, which YAML leaves out, belong to a text.
-    left_out = found is None or isinstance(found, str) or "#" in text
-    return text if left_out and text.strip().lower() not in ("null", "~") else found
+    return as_json(value) if several else show(value).replace("\\", "\\\\")
 
 
 def members(hint: Hint) -> list[object]:

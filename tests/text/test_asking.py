@@ -307,6 +307,15 @@ def test_a_line_break_can_be_typed() -> None:
     assert asked("env.chat_options.enable_thinking=false").chat_options == {"enable_thinking": False}
 
 
+@pytest.mark.parametrize("text", ["[END]", "[/INST]", "[", "[ a, b]", "[END],x"])
+def test_a_stop_in_brackets_is_no_list_without_a_word(text: str) -> None:
+    """YAML would take [END] for a list of END, and the answers would end before the bracket."""
+    with pytest.raises(UserError, match=r"is a text, or a list without quotes: write env\.stop='\[\"\["):
+        asked(f"env.stop={text}")
+    assert asked(f'env.stop=["{text}"]').stop == (text,)
+    assert asked("env.stop=[]").stop == ()
+
+
 def test_a_file_keeps_the_rule_of_yaml(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(
         "algo: {name: grpo}\nenv: {name: gsm8k, prompt: '{question}\\n', stop: [\"\\n\"]}\n"
