@@ -162,8 +162,10 @@ def test_a_registered_id_imports_its_module(package: Path, tmp_path: Path, monke
 
 @pytest.mark.parametrize(
     "value",
-    [None, True, 3, 1.0, [3, 4.5], [], {"a\u2028": "😀"}]
-    + ["none", "1", "true", "{", "two words", "a: b", "a #b", "a\nb", "\u2028: \x85"],
+    [
+        *(None, True, 3, 1.0, [3, 4.5], [], {"a\u2028": "😀"}),
+        *("none", "1", "true", "{", "two words", "a: b", "a #b", "a\nb", "\u2028: \x85"),
+    ],
     ids=str,
 )
 def test_a_keyword_of_any_type_is_as_it_was_given_in_the_run_and_in_its_command(value: object) -> None:
