@@ -175,6 +175,8 @@ def check_without(name: str) -> None:
 
 def tell_template(folder: Path, name: str) -> None:
     """Say in one line that a chat template beside the adapters is not that of the model, by which it is asked."""
+    if not is_file(folder / CONFIG):
+        return  # `read` says what is wrong
     theirs, ours = (read_template(at, read_settings(at), None) for at in (folder, folders.locate(name)))
     if theirs is None or (ours is not None and ours.text == theirs.text):
         return

@@ -105,7 +105,10 @@ def check_list(key: str, raw: object, hint: Hint) -> None:
         return
     if any(get_origin(member) in (tuple, list) for member in members(hint)):
         one = as_json([raw])
-        raise UserError(f"{key}={_cited(raw)} is a text, or a list without quotes: write {key}='{one}' for the text")
+        raise UserError(
+            f"{key}={_cited(raw)} is a text, or a list without quotes: write {key}='{one}' for the text, or put each "
+            "text of the list in quotes"
+        )
 
 
 def _size(value: object, hint: Hint) -> str:

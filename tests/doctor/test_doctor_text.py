@@ -139,7 +139,7 @@ def test_a_text_ends_where_its_end_token_stands(action: list[int], mask: list[in
 
 
 def test_a_text_that_a_stop_string_ends_is_none_without_an_end(tmp_path: Path) -> None:
-    said = alarms(tmp_path / "r", *GRPO, "env.stop=[1,2,3,4,5]")
+    said = alarms(tmp_path / "r", *GRPO, "env.stop=1,2,3,4,5")
     assert "eos_pad" not in said
     [first, *_] = [json.loads(line) for line in (tmp_path / "r" / "metrics.jsonl").read_text().splitlines()]
     assert first["rollout/stopped"] > 0.5
