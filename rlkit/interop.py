@@ -68,7 +68,8 @@ def to_torchrl(given: object) -> object:
     TensorDict   of [B, T] or flattened [N]: observation, action, action_log_prob, state_value, ("next", "reward"), ...
 
     Modules share the policy's parameters; they act at random as ours do. Actions are numbers, not one-hot vectors:
-    make TorchRL's environments with categorical_action_encoding=True.
+    make TorchRL's environments with categorical_action_encoding=True. They read
+    observations as the batches have them, one row of numbers each: TorchRL's FlattenObservation makes it of images.
     """
     if isinstance(given, TensorDictBase):
         return _batch(given)
