@@ -5,6 +5,7 @@ The run's own rooms are walked exactly as its next iteration would; nothing of i
 
 import threading
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 
 import torch
@@ -28,6 +29,7 @@ from rlkit.settings.assemble import Parts
 from rlkit.settings.measured import own_checkpoint
 
 KEPT = 4  # replays held in memory
+BROKEN, LONGEST = "\N{REPLACEMENT CHARACTER}", 8  # what incomplete characters decode to; tokens of some characters
 SHOWN = ("ratio", "clip_fraction")  # what the page draws of each token, where `loss` reports it
 
 
@@ -224,6 +226,18 @@ class Live:
 
 
 def spelled(tokenizer: Tokens, ids: Sequence[int]) -> list[str]:
-    """The text of each token behind others: SentencePiece's decoders drop the space at the beginning of a text."""
+    """The text of each token behind others: SentencePiece's decoders drop the space at the beginning of a text.
+
+    A character whose bytes are several tokens stands at the last of them, and nothing at the others.
+    """
     first, twice = tokenizer.decode([[token] for token in ids]), tokenizer.decode([[token] * 2 for token in ids])
-    return [both.removeprefix(text) for text, both in zip(first, twice, strict=True)]
+    texts = [both.removeprefix(text) for text, both in zip(first, twice, strict=True)]
+    at = 0
+    while at < len(ids):
+        behind = range(at + 1, min(at + LONGEST, len(ids)) + 1)
+        ends = [*takewhile(lambda end: BROKEN in texts[end - 1], behind)]
+        whole = zip(ends, tokenizer.decode([list(ids[at:end]) for end in ends]), strict=True)
+        end, text = next((found for found in whole if BROKEN not in found[1]), (at + 1, texts[at]))
+        texts[at:end] = [*[""] * (end - at - 1), text]
+        at = end
+    return texts
