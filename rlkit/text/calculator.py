@@ -5,7 +5,7 @@ from fractions import Fraction
 
 LONGEST = 200  # most characters of an expression
 DIGITS = 30  # most digits of a number in an expression
-BITS = 128  # most bits of a numerator or a denominator: 10^38
+BITS = 128  # most bits of a numerator or a denominator: 3·10^38
 DEEPEST = 50  # most nested parentheses and signs
 LARGEST_EXPONENT = 100
 PLACES = 6  # decimals of a result
