@@ -21,6 +21,7 @@ from rlkit.text.symbolic import Verifier
 
 Graded = list[float | None]
 VERIFIER = Verifier()
+_MINUS = re.compile(r"(?i)\\text\s?\{\s?(?:minus|negative)\s?\}|\b(?:minus|negative)\b")  # math-verify drops words
 
 
 def score(completion: str, answer: str, strict: bool = False) -> float:
@@ -85,6 +86,7 @@ def _number(expression: str) -> Fraction | None:
 
 def _written(expression: str) -> str:
     """An expression as math-verify reads it: to it, 3 1/2 is not 7/2, cm^2 a product, and words with a period one."""
+    expression = _MINUS.sub("-", expression)
     number = _number(expression) if re.search(r"[ ^a-zA-Z]", expression) else None
     return expression.removesuffix(".") if number is None else str(number)
 

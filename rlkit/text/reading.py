@@ -32,12 +32,13 @@ _BESIDE = re.compile(
     rf"|#(?!(?i:{_SHORT})(?![^\W\d_]))[a-zA-Z]{{2,3}}(?![^\W\d_])"
     r"|#\s+(?:[bcefi-kn-rt-zXYZ](?!\.m)|a(?!\s+\w|\.m)|[x-zX-Z]{2,3})(?![^\W\d_])"
     r"|(?<![^\W\d_])/|/(?![^\W\d_])"  # km/h is a unit
+    r"|\b(?i:minus|negative)\s?#"  # minus 5 is not the number 5
     r"|\b(?:sqrt|sin|cos|tan|log|ln|exp)\s?\(?\s?#|#\s?(?:sqrt|sin|cos|tan|log|ln|exp)(?![^\W\d_])"
 )
 # What stands before or after a number that is only a part: 10^2, 10², 2*10^3, 5-6, 3,5, 3:30, 1 234, 2π, √4, x_1.
-_POWER_BEFORE, _POWER_AFTER = re.compile(r"(?:\^\s?[({]?|\bnegative\s?)[-−]?$"), re.compile(r"[¹²³⁰⁴-⁹⁻]")
+_POWER_BEFORE, _POWER_AFTER = re.compile(r"(?:\^\s?[({]?|\b(?i:negative)\s?)[-−]?$"), re.compile(r"[¹²³⁰⁴-⁹⁻]")
 _PART_BEFORE = re.compile(
-    r"\b(?:minus|negative)\s?$|[-−]\s?\($|[≤≥±]\s?$"
+    r"\b(?i:minus|negative)\s?$|[-−]\s?\($|[≤≥±]\s?$"
     r"|(?:√|sqrt(?:\[|(?:\[[^]]*\])?\s?[({])?|(?<=[a-zA-Z])_\{?|\^|\\[dtc]?frac.*)\s?[({]?[-−]?$"
 )
 _PART_AFTER = re.compile(

@@ -112,6 +112,10 @@ def test_mathematics_is_compared_by_math_verify_where_it_is_installed(monkeypatc
         (r"\boxed{18}", "18 cm^2", 1.0),
         (r"\boxed{18\text{ cm}^2}", "18 cm^2", 1.0),
         (r"\boxed{19}", "18 cm^2", 0.0),
+        ("#### minus 18", "18", 0.0),  # math-verify drops the word
+        (r"\boxed{\text{negative }18}", "18", 0.0),
+        (r"\boxed{Negative 18}", "-18", 1.0),
+        (r"\boxed{-18}", "#### minus 18", 1.0),
         (r"\boxed{18}", "18 dollars", 1.0),
         (r"\boxed{1.5}", "1 1/2 cups", 1.0),
         ("#### 17.9999999", "18", 0.0),  # a whole number exactly, any other to six decimals
