@@ -22,7 +22,7 @@ from rlkit.fields import EXPLORES, Choose, Count, Fraction, Limit, Needs, Positi
 
 from ._replay import OffPolicy, Replayed
 
-FALLS = Needs("epsilon", unlike="epsilon_end")
+FALLS, FROM = Needs("epsilon", unlike="epsilon_end"), Needs("epsilon_decay")
 Held = Annotated[Count, Needs(EXPLORES)]
 Copied = Annotated[Count, Needs("tau", None), Search(50, 5_000, log=True)]
 
@@ -35,7 +35,7 @@ class Config(Replayed):
     dueling: bool = False  # the network is V(s) + A(s, a) − mean A
     sync_every: Copied = 500  # updates between copies into the target network
     tau: Annotated[float, Gt(0), Le(1)] | None = None  # soft updates, no sync_every: target += tau · (online − target)
-    epsilon: Fraction = 1.0  # probability of a random action at the start
+    epsilon: Annotated[Fraction, FROM] = 1.0  # probability of a random action at the start
     epsilon_end: Annotated[Fraction, Choose(0.01, 0.05, 0.1)] = 0.05  # probability of a random action after the decay
     epsilon_decay: Annotated[Fraction, FALLS, Search(0.05, 0.5)] = 0.2  # fraction of the run over which epsilon falls
     hold: Held = 1  # maximum number of steps a random action is repeated: n steps with probability 1 / (n (n + 1))

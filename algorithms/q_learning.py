@@ -14,12 +14,12 @@ from rlkit import buffers, losses, policies, returns
 from rlkit.api import Algorithm, Env, Metrics, PolicyFactory
 from rlkit.fields import Count, Fraction, Needs
 
-FALLS = Needs("epsilon", unlike="epsilon_end")
+FALLS, FROM = Needs("epsilon", unlike="epsilon_end"), Needs("epsilon_decay")
 
 
 @dataclass(frozen=True)
 class Config(policies.StepSize):
-    epsilon: Fraction = 1.0  # probability of a random action at the start
+    epsilon: Annotated[Fraction, FROM] = 1.0  # probability of a random action at the start
     epsilon_end: Fraction = 0.05  # probability of a random action after the decay
     epsilon_decay: Annotated[Fraction, FALLS] = 0.5  # fraction of the run over which epsilon falls
     steps: Count = 1  # environment steps per row and update

@@ -89,6 +89,8 @@ class Actor(PolicyModule):
         shared = trunk(env, network, self.memory, self.normalizer) if critic else None
         self.width = None if shared is None else shared[0]  # numbers that the layers hand on that a critic shares
         self.trunk: nn.Module = nn.Identity() if shared is None else shared[1]
+        if network.share == "all" and shared is not None and not learns(shared[1]):
+            self.idle_keys += (("share", "no hidden layers"),)
         self.actor = self.head(env, size, 0.01, network, "actor")
         self.single = isinstance(space, Discrete)
         if self.continuous:

@@ -38,7 +38,7 @@ OTHER: dict[str, Any] = {
     "target_margin": 2.0,
 }  # fmt: skip
 JUDGE = ["algo=reward_model", "env=preferences"]
-ON = {"kl_coef": 0.5, "kl_target": 1e-4, "target_noise": 0.9}  # values of keys that others need above 0
+ON = {"kl_coef": 0.5, "kl_target": 1e-4, "target_noise": 0.9, "epsilon_decay": 0.9}  # what others need above 0
 
 
 @cache
@@ -162,6 +162,12 @@ def refused(*words: str) -> str:
             ["algo=dqn", "env=cartpole", "algo.hold=9", "algo.epsilon_end=0", "algo.epsilon_decay=0"],
             "algo.hold=9 does nothing: it needs algo.epsilon_end, or algo.epsilon with algo.epsilon_decay; give that",
         ),
+        (
+            ["algo=q_learning", "env=gridworld", "algo.epsilon=0.3", "algo.epsilon_decay=0"],
+            "algo.epsilon=0.3 does nothing with algo.epsilon_decay=0: it needs algo.epsilon_decay; give that, or leave",
+        ),
+        (["algo=dqn", "env=cartpole", "algo.epsilon=0", "algo.epsilon_decay=0"], "algo.epsilon=0 does nothing with"),
+        (["algo=ppo", "env=cartpole", "policy.hidden=", "policy.share=all"], "does nothing with no hidden layers"),
         (["algo=td", "env=gridworld", "policy.hidden=8"], "policy.hidden=8 does nothing with a table in place of"),
         (["algo=q_learning", "env=taxi", "policy.log_std=1"], "policy.log_std=1 does nothing with a table in place of"),
         (["algo=dqn", "env=cartpole", "policy.log_std=1"], "policy.log_std=1 does nothing with discrete actions"),
