@@ -154,7 +154,7 @@ def make_env(given: config.Given, module: ModuleType, built: object, run: config
     if env.seed != run.seed:  # all draws follow from it: runs of several seeds would be one and the same
         raise UserError(f"env={name} has the seed {env.seed} in place of {run.seed}: hand on the seed that make gets")
     env.device = device(run.device, env.kind)
-    check_splits(env, run, idle.told(given.argv, "run"))
+    check_splits(env, run, idle.told(given.argv, "run"), new=given.resume is None)
     return env
 
 
@@ -258,8 +258,8 @@ def facts_of_name(name: str) -> dict[str, bool]:
     }
 
 
-def check_splits(env: Env, run: config.Run, given: Sequence[str]) -> None:
-    """Text: what is to be measured on must be there before anything is trained. given: keys."""
+def check_splits(env: Env, run: config.Run, given: Sequence[str], new: bool = True) -> None:
+    """What is to be measured on, or chosen among, must be there before anything is trained. given: keys."""
     splits = env.splits
     if not splits["test"]:
         raise UserError(f"{env.source}: no test problems are left to measure on; set env.test, or give a larger file")
@@ -268,6 +268,8 @@ def check_splits(env: Env, run: config.Run, given: Sequence[str]) -> None:
         raise UserError(f"{between} needs validation problems and there are none: hold some out, or set {between}=0")
     if run.measure == "best" and "measure" in given and not splits["validation"]:
         raise UserError("measure=best needs validation problems and there are none: hold some out, or leave it out")
+    if run.measure == "best" and "measure" in given and not between and new:  # a longer run has measured before
+        raise UserError("measure=best chooses among evaluations, and there is one: give evaluations=N, or leave it out")
     if run.validation_episodes and "validation_episodes" in given and not splits["validation"]:
         raise UserError("validation_episodes does nothing: there are no validation problems; leave it out")
 
