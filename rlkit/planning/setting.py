@@ -111,4 +111,9 @@ def parse(words: Iterable[str]) -> Setting:
             ours = f"here it is {OF_RUNS[key]}; there are: {', '.join(known)}" if key in OF_RUNS else ""
             raise UserError(f"no key '{key}': {ours or nearest(name, known)}")
         keys[name] = value
-    return schema.build(Setting, keys, "run")
+    setting: Setting = schema.build(Setting, keys, "run")
+    if setting.engine == "vllm" and "rows" in keys:
+        raise UserError(
+            f"rows={setting.rows} is for engine=native: of vLLM, as many rows as fit are assumed; leave it out"
+        )
+    return setting
