@@ -24,6 +24,11 @@ ELSEWHERE = {  # words of other libraries, and our keys for them, of which the f
     "clip_range": "algo.clip algo.clip_high",
     "clip_coef": "algo.clip algo.clip_high",
     "clip_eps": "algo.clip algo.clip_high",
+    "clip_range_vf": "algo.value_clip",
+    "eps": "algo.epsilon",
+    "exploration_fraction": "algo.epsilon_decay",
+    "exploration_initial_eps": "algo.epsilon",
+    "exploration_final_eps": "algo.epsilon_end",
     "buffer_size": "algo.capacity",
     "learning_starts": "algo.warmup_steps",
     "num_generations": "algo.group",
@@ -46,6 +51,8 @@ ELSEWHERE = {  # words of other libraries, and our keys for them, of which the f
     "timesteps": "env_steps",
     "output_dir": "out",
 }
+
+OTHERWISE = {"batch_size": " (how many there are, not how large one is)"}  # the word means something else than our key
 
 OF_RUNS = {"epochs": "iterations"}  # only for a run: beside an algorithm it is a key that others have
 
@@ -71,7 +78,8 @@ def instead(
     for ours in [*named, *elsewhere.get(key.lower(), "").split()]:
         head, _, field = ours.rpartition(".")
         if section in ("run", "algo", "env", "policy") and field in fields.get(head, [field]):
-            return f"here it is {ours}; there are: {', '.join(known)}"
+            otherwise = "" if field == key.lower() else OTHERWISE.get(key.lower(), "")
+            return f"here it is {ours}{otherwise}; there are: {', '.join(known)}"
     also = "; keys of the plug-ins are written algo.KEY, env.KEY, policy.KEY" if section == "run" else ""
     return f"{nearest(key, known)}{also}"
 

@@ -210,6 +210,10 @@ def test_a_word_of_another_library_is_answered_with_our_key() -> None:
         ("ppo", "n_steps", "horizon"),
         ("dqn", "n_steps", "n_step"),
         ("ppo", "ent_coef", "entropy"),
+        ("ppo", "clip_range_vf", "value_clip; there are: "),
+        ("ppo", "batch_size", r"minibatches \(how many there are, not how large one is\); there are: "),
+        ("dqn", "eps", "epsilon; there are: "),
+        ("dqn", "exploration_final_eps", "epsilon_end; there are: "),
     ):
         with pytest.raises(UserError, match=rf"here it is algo\.{ours}"):
             build(plugins.load("algorithms", name).Config, {word: "1"}, "algo")
