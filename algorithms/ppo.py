@@ -6,6 +6,7 @@ step may pay for leaving the starting policy, r_t −= β·(log π_b − log π_
 (Ziegler et al. 2019, arXiv:1909.08593).
 """
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
@@ -34,6 +35,8 @@ from rlkit.fields import (
 )
 
 MOVED = Needs(AGAIN)
+Falls = Annotated[Schedule, MOVED, Needs("clip", but=math.inf)]
+Clipped = Annotated[Limit | None, MOVED, Needs("value_coef")]
 Horizon = Annotated[Count | None, Needs(CONTROL), Choose(16, 32, 64, 128, 256, 512)]
 
 
@@ -45,9 +48,9 @@ class Config(policies.Optimization):
     gamma: Fraction = 0.99  # discount per step
     gae_lambda: Fraction = 0.95  # 0: one-step TD error, 1: Monte-Carlo advantage
     clip: Annotated[Limit, MOVED, Choose(0.1, 0.2, 0.3, 0.4)] = 0.2  # clip range: the ratio is clipped to 1 ± clip
-    clip_schedule: Annotated[Schedule, MOVED] = "constant"  # schedule of clip: constant, or linear to 0 at the end
+    clip_schedule: Falls = "constant"  # schedule of clip: constant, or linear to 0 at the end
     value_coef: NonNegative = 0.5  # weight of the value loss
-    value_clip: Annotated[Limit | None, MOVED] = None  # clip range of the value around the old one; none: no clipping
+    value_clip: Clipped = None  # clip range of the value around the old one; none: no clipping
     entropy_coef: NonNegative = 0.0  # weight of the entropy bonus
     normalize_advantage: bool = True  # standardize over each rollout
     normalize_reward: Switch = False  # divide rewards by the running standard deviation of the discounted return

@@ -19,6 +19,7 @@ from ._text import KindWeights, TextConfig, text_env
 Size = Annotated[int, Ge(1), Le(100_000)]
 Source = Annotated[str, Place("file", words=("embedded",), beside=("test.jsonl",))]
 EMBEDDED, SHOWN = Needs("source", "embedded"), Needs(DEMONSTRATIONS)
+Repeats = Annotated[Count, EMBEDDED, SHOWN, Needs("rare_demonstrations")]
 Late = Annotated[Fraction, SHOWN, Needs("direct")]
 
 
@@ -29,7 +30,7 @@ class Config(TextConfig):
     rare: Annotated[Fraction, EMBEDDED] = 0.46  # share of the rare kinds in every split
     demonstrations: Annotated[Problems, EMBEDDED, SHOWN] = 20_000  # worked answers of the frequent kinds
     rare_demonstrations: Annotated[Problems, EMBEDDED, SHOWN] = 10  # worked answers of each rare kind
-    rare_repeat: Annotated[Count, EMBEDDED, SHOWN] = 30  # how often each worked answer of a rare kind is repeated
+    rare_repeat: Repeats = 30  # how often each worked answer of a rare kind is repeated
     kind_weights: KindWeights = field(default_factory=dict)  # relative frequency of the rows of each `kind`
     direct: Annotated[Fraction, SHOWN] = 0.0  # share of answers shown without their working, in the run's last part
     direct_from: Late = 0.6  # progress of the run (0 to 1) at which the part without working begins

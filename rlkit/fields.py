@@ -19,7 +19,7 @@ class Needs:
     A phrase instead of a key is a condition that the check knows, such as `CONTROL`. See `rlkit.settings.idle`.
     """
 
-    def __init__(self, key: str, *values: object, unlike: str = "", but: str = "") -> None:
+    def __init__(self, key: str, *values: object, unlike: str = "", but: object = "") -> None:
         self.key, self.values, self.unlike, self.but = key, values, unlike, but
 
     def met(self, facts: Mapping[str, object]) -> bool:

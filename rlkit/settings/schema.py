@@ -195,7 +195,7 @@ def needed(need: Needs, section: str) -> str:
     if need.values:
         return f"{section}.{need.key}={' or '.join(show(value) for value in need.values)}"
     if need.but:
-        return f"{section}.{need.key} other than {need.but}"
+        return f"{section}.{need.key} other than {show(need.but)}"
     return f"{section}.{need.key}"
 
 

@@ -38,7 +38,14 @@ OTHER: dict[str, Any] = {
     "target_margin": 2.0,
 }  # fmt: skip
 JUDGE = ["algo=reward_model", "env=preferences"]
-ON = {"kl_coef": 0.5, "kl_target": 1e-4, "target_noise": 0.9, "epsilon_decay": 0.9}  # what others need above 0
+ON = {
+    "clip": 0.1,
+    "value_coef": 0.5,
+    "kl_coef": 0.5,
+    "kl_target": 1e-4,
+    "target_noise": 0.9,
+    "epsilon_decay": 0.9,
+}  # what others need above 0
 
 
 @cache
@@ -168,6 +175,12 @@ def refused(*words: str) -> str:
         ),
         (["algo=dqn", "env=cartpole", "algo.epsilon=0", "algo.epsilon_decay=0"], "algo.epsilon=0 does nothing with"),
         (["algo=ppo", "env=cartpole", "policy.hidden=", "policy.share=all"], "does nothing with no hidden layers"),
+        (
+            ["algo=ppo", "env=cartpole", "algo.clip=inf", "algo.clip_schedule=linear"],
+            "algo.clip_schedule=linear does nothing with algo.clip=inf: it needs algo.clip other than inf; give that",
+        ),
+        (["algo=ppo", "env=cartpole", "algo.value_coef=0", "algo.value_clip=1"], "it needs algo.value_coef; give that"),
+        (["algo=sft", "env=gsm8k", "env.rare_demonstrations=0", "env.rare_repeat=5"], "needs env.rare_demonstrations;"),
         (["algo=td", "env=gridworld", "policy.hidden=8"], "policy.hidden=8 does nothing with a table in place of"),
         (["algo=q_learning", "env=taxi", "policy.log_std=1"], "policy.log_std=1 does nothing with a table in place of"),
         (["algo=dqn", "env=cartpole", "policy.log_std=1"], "policy.log_std=1 does nothing with discrete actions"),
