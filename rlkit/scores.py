@@ -89,6 +89,8 @@ def checked(env: Measures, found: object, finite: bool = True) -> Scores:
 def _numbers(name: str, key: str, given: object, episodes: int, finite: bool) -> list[float | None]:
     """One of the metrics beside the score: a number for each episode, or None where it says nothing of one."""
     values = given.tolist() if isinstance(given, Tensor | np.ndarray) else given
+    if isinstance(values, Sequence) and not isinstance(values, str):
+        values = [x.item() if isinstance(x, Tensor | np.ndarray) and x.ndim == 0 else x for x in values]
     if not isinstance(values, Sequence) or isinstance(values, str) or len(values) != episodes:
         many = f"{len(values)} values" if isinstance(values, Sequence) else f"a {type(values).__name__}"
         raise UserError(f"{name} gave {many} of the metric '{key}' for {episodes} episodes: give one for each, or None")

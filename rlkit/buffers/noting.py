@@ -14,11 +14,13 @@ def recorded(policy: Plays, rollout: TensorDict) -> Mapping[str, Tensor] | Tenso
 
     Raises: UserError where it is not a dictionary, or would write over what was played: rewards, ends, scores.
     """
+    played = dict(rollout.items())
     noted: object = policy.record(rollout)
     called = f"{type(policy).__name__}.record"
     if not isinstance(noted, Mapping | TensorDictBase):
         raise UserError(f"{called} returned a {type(noted).__name__}: let it return a dict of tensors")
-    if taken := [key for key in noted.keys() if key != "log_prob" and key in rollout.keys()]:
+    # What is returned as it was played, as by one that adds to the rollout and returns all of it, changes nothing.
+    if taken := [key for key, x in noted.items() if key in played and key != "log_prob" and x is not played[key]]:
         raise UserError(
             f"{called} returned '{taken[0]}', which the rollout has already: give it another name, or change it in "
             "credit"

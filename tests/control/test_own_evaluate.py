@@ -57,7 +57,8 @@ def test_an_accuracy_is_between_0_and_1() -> None:
 
 def test_numbers_of_other_types_are_read() -> None:
     given = {"a": torch.tensor([1, 0]), "b": np.array([True, False]), "c": [np.float32(0.5), None]}
+    given["d"] = [torch.tensor(0.5), np.array(2)]  # as of torch.stack(rewards).mean()
     found = checked(Mine(), fine(score=torch.tensor([1, 2]), metrics=given))
     assert found.score.dtype == torch.float64 and found.score.tolist() == [1, 2]
-    assert found.metrics == {"a": [1.0, 0.0], "b": [1.0, 0.0], "c": [0.5, None]}
+    assert found.metrics == {"a": [1.0, 0.0], "b": [1.0, 0.0], "c": [0.5, None], "d": [0.5, 2.0]}
     assert not checked(Mine(), fine(score=torch.ones(2, requires_grad=True))).score.requires_grad

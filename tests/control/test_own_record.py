@@ -47,6 +47,24 @@ def test_other_keys_are_added() -> None:
     assert set(played({}).keys()) == set(played({"bonus": bonus}).keys()) - {"bonus"}
 
 
+class InPlace(Own):
+    """Adds to the rollout, and returns it as it is then, in all or in part."""
+
+    def record(self, batch: TensorDict) -> Any:
+        batch["bonus"] = torch.ones(2, 3)
+        if "reward" in self.noted:
+            return batch.update(self.noted)
+        return batch.select(*self.noted) if self.noted else batch
+
+
+@pytest.mark.parametrize("parts", [(), ("bonus",), ("bonus", "mask")])
+def test_what_was_played_may_be_returned_as_it_was(parts: tuple[str, ...]) -> None:
+    env = cartpole.make(cartpole.Config(rows=2), 0, torch.device("cpu"))
+    assert env.rollout(InPlace(parts), steps=3)["bonus"].all()
+    with pytest.raises(UserError, match=r"^InPlace\.record returned 'reward', which the rollout has already: "):
+        env.rollout(InPlace({"reward": torch.zeros(2, 3)}), steps=3)
+
+
 def test_the_log_probability_of_an_engine_may_be_replaced() -> None:
     rollout = TensorDict({"log_prob": torch.zeros(2, 3), "mask": torch.ones(2, 3)}, batch_size=[2])
     assert buffers.recorded(Own({"log_prob": torch.ones(2, 3)}), rollout)["log_prob"].all()
