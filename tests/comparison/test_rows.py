@@ -122,6 +122,8 @@ def test_a_row_of_that_name_comes_before_another_plugin_of_that_name(tmp_path: P
     for first, second in (("mine:{}", "sarsa"), ("sarsa:{}", "base:sarsa")):
         jobs = planned(f"algo={first.format(tmp_path / 'sarsa.py')},{second}", "sarsa:algo.lr=0.9")
         assert [job.algo for job in jobs if job.config["algo"]["lr"] == 0.9] == ["sarsa"] and len(jobs) == 2
+    both = planned("algo=sarsa,mine:sarsa", "sarsa:algo.lr=0.9", "mine:algo.gamma=0.5")  # settings of one plug-in
+    assert [job.config["algo"]["lr"] for job in both] == [0.9, 0.9]
 
 
 def test_a_key_for_some_stands_above_the_values_that_make_rows() -> None:
