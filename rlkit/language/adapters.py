@@ -178,7 +178,7 @@ def tell_template(folder: Path, name: str) -> None:
     if not is_file(folder / CONFIG):
         return  # `read` says what is wrong
     theirs, ours = (read_template(at, read_settings(at), None) for at in (folder, folders.locate(name)))
-    if theirs is None or (ours is not None and ours.text == theirs.text):
+    if theirs is None or (ours is not None and ours.text == theirs.text) or not ranks.first():
         return
     file = theirs.where if theirs.where.endswith(".jinja") else "FILE.jinja, with its text"
     warn(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from rlkit import memory
+from rlkit import memory, ranks
 from rlkit.api import UserError
 from rlkit.language.decoder import Decoder
 from rlkit.language.shape import Shape
@@ -45,7 +45,8 @@ def check_sizes(shape: Shape, folder: Path, files: dict[Path, Sizes]) -> set[str
 
 def tell_unused(folder: Path, names: Iterable[str]) -> None:
     """Say in one line which weights the model of config.json does not have, but for the rotary tables of old files."""
-    if unused := sorted(name for name in names if not name.endswith("rotary_emb.inv_freq")):
+    unused = sorted(name for name in names if not name.endswith("rotary_emb.inv_freq"))
+    if unused and ranks.first():
         warn(
             f"{folder}: the model that config.json describes has no {unused[0][:80]} (weights left out: {len(unused)})"
         )

@@ -12,6 +12,7 @@ from support.adapted import PLAIN_LORA, TOKENS, adapted, logits
 from support.small_model import model
 from torch.testing import assert_close
 
+from rlkit import ranks
 from rlkit.errors import UserError
 from rlkit.language import folders
 from rlkit.language.adapters import ALL, ATTENTION, Lora
@@ -247,7 +248,9 @@ def test_adapters_beside_a_whole_model_are_not_left_out(tmp_path: Path) -> None:
     assert LanguageNetwork(model=folder, adapter=folder).build().lora == PLAIN_LORA
 
 
-def test_a_chat_template_beside_the_adapters_is_named(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_chat_template_beside_the_adapters_is_named(
+    saved: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """TRL saves the template there with which the adapters learned to chat."""
     folder, settings = saved / "theirs", saved / "base" / "tokenizer_config.json"
     network = LanguageNetwork(model=str(saved / "base"), adapter=str(folder))
@@ -257,6 +260,9 @@ def test_a_chat_template_beside_the_adapters_is_named(saved: Path, capsys: pytes
     network.build()
     given = f"to ask by it, give policy.template={folder / 'chat_template.jinja'}"
     assert f"its own chat template is not read, and policy.model has none: {given}" in capsys.readouterr().err
+    monkeypatch.setattr(ranks, "first", lambda: False)  # one of several ranks says it
+    network.build()
+    assert capsys.readouterr().err == ""
     same = {**json.loads(settings.read_text()), "chat_template": "{{ messages[0].content }}"}
     settings.write_text(json.dumps(same))
     network.build()
