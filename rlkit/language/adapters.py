@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from rlkit import ranks
 from rlkit.api import UserError
 from rlkit.disk import is_file
-from rlkit.language import folders
+from rlkit.language import folders, gguf
 from rlkit.language.added import read_settings
-from rlkit.language.chat import read_template
+from rlkit.language.chat import ChatTemplate, read_template
 from rlkit.language.decoder import Decoder
 from rlkit.language.files import Fields, Json, read_json
 from rlkit.language.linear import Adapter, Linear
@@ -165,6 +165,8 @@ def read(folder: Path, decoder: Decoder, names: tuple[str, ...], mark: Callable[
 
 def check_without(name: str) -> None:
     """Refuse a model with adapters in its folder where none are asked for: `transformers` would add them."""
+    if name in gguf.PACKAGED or name.endswith(".gguf"):
+        return  # its folder is made here
     folder = folders.locate(name)
     if is_file(folder / CONFIG):
         raise UserError(
@@ -173,11 +175,9 @@ def check_without(name: str) -> None:
         )
 
 
-def tell_template(folder: Path, name: str) -> None:
+def tell_template(folder: Path, ours: ChatTemplate | None) -> None:
     """Say in one line that a chat template beside the adapters is not that of the model, by which it is asked."""
-    if not is_file(folder / CONFIG):
-        return  # `read` says what is wrong
-    theirs, ours = (read_template(at, read_settings(at), None) for at in (folder, folders.locate(name)))
+    theirs = read_template(folder, read_settings(folder), None)
     if theirs is None or (ours is not None and ours.text == theirs.text) or not ranks.first():
         return
     file = theirs.where if theirs.where.endswith(".jinja") else "FILE.jinja, with its text"

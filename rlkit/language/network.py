@@ -101,12 +101,7 @@ class LanguageNetwork:
                 torch.nn.init.zeros_(parameter)  # the folder may hold a trained one
         else:
             model.source = Source.of(self.model, model)
-        if self.adapter is not None:
-            decoder = model.native("policy.adapter")
-            model.lora = adapters.read(home(self.adapter), decoder, (self.model, model.base), model.base_mark)
-        elif self.lora:
-            model.lora = Lora(self.lora, self.lora_alpha or 2.0 * self.lora, adapters.targets(self.lora_targets))
-            adapters.attach(model.native("policy.lora"), model.lora, generator(seed, "adapters"))
+        self.adapt(model, seed)
         if self.engine == "vllm":
             model.engine, model.staleness = self.vllm(model), self.staleness
         model.ready_before_parts()
@@ -114,6 +109,17 @@ class LanguageNetwork:
         model.decoder.recompute(self.gradient_checkpointing)
         model.save_dtype = torch.bfloat16 if self.save_dtype == "bfloat16" else torch.float32
         return model
+
+    def adapt(self, model: LanguageModel, seed: int) -> None:
+        """Give the model its adapters: those of a folder, or new ones."""
+        if self.adapter is not None:
+            decoder = model.native("policy.adapter")
+            model.lora = adapters.read(home(self.adapter), decoder, (self.model, model.base), model.base_mark)
+            if self.template is None:
+                adapters.tell_template(home(self.adapter), model.tokenizer.template)
+        elif self.lora:
+            model.lora = Lora(self.lora, self.lora_alpha or 2.0 * self.lora, adapters.targets(self.lora_targets))
+            adapters.attach(model.native("policy.lora"), model.lora, generator(seed, "adapters"))
 
     def vllm(self, model: LanguageModel) -> VLLM:
         """vLLM at the given address, or in this process."""
@@ -141,5 +147,3 @@ class LanguageNetwork:
             )
         if self.adapter is None:
             adapters.check_without(self.model)
-        elif self.template is None:
-            adapters.tell_template(home(self.adapter), self.model)
