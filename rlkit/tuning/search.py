@@ -99,8 +99,9 @@ class Attempt:
         return Trial(self.number, self.chosen, end, value, self.values, why, self.params)
 
     def tidy(self) -> None:
-        """Remove the files that only a resumed run needs."""
+        """Remove the files that only a resumed run needs, and what a killed search left of a pruned trial."""
         for job in self.jobs:
+            remove(job.now)
             shutil.rmtree(job.folder / "checkpoints", ignore_errors=True)
         self.stop.unlink(missing_ok=True)
 

@@ -85,6 +85,18 @@ def test_what_a_killed_search_left_is_removed(tmp_path: Path, carried: list[str]
     assert not any(path.exists() for path in left)
 
 
+def test_a_search_killed_while_it_prunes_leaves_no_mark_of_a_run(
+    tmp_path: Path, carried: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conducted(tmp_path, "trials=1")
+    (tmp_path / FILE).unlink()
+    mark = tmp_path / "trials" / "0000-s1000.now"
+    mark.write_text("running")
+    monkeypatch.setattr(Study, "hopeless", lambda *_: True)
+    conducted(tmp_path, "trials=1")
+    assert trials(tmp_path)[0].end == "pruned" and not mark.exists()
+
+
 @pytest.mark.slow
 def test_more_trials_extend_a_search(tmp_path: Path, carried: list[str]) -> None:
     conducted(tmp_path / "a", "trials=8")
