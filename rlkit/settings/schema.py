@@ -94,7 +94,8 @@ def check_mapping(key: str, raw: str, given: Mapping[object, object]) -> None:
     """Refuse {numbers:9}, which YAML reads as a name without a value: the blank behind the colon is missing."""
     apart = raw
     for name in [name for name, x in given.items() if x is None and isinstance(name, str) and ":" in name]:
-        apart = apart.replace(name, name.replace(":", ": ", 1))
+        if f'"{name}' not in raw and f"'{name}" not in raw:  # in quotes it is meant so
+            apart = apart.replace(name, name.replace(":", ": ", 1))
     if apart != raw:
         raise UserError(f"{key}={_cited(raw)} lacks a blank behind a colon: write '{key}={_cited(apart)}', in quotes")
 
