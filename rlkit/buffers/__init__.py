@@ -1,4 +1,4 @@
-"""Remembers: rollouts, replay, prioritized replay, windows, and how batches are split; knows tensors only."""
+"""Remembers: rollouts, replay, prioritized replay, windows, what a policy notes, and how batches are split."""
 
 from rlkit.buffers.frames import Frames, Layout, frames_of
 from rlkit.buffers.noting import recorded
