@@ -7,6 +7,7 @@ from torch import Tensor
 
 from rlkit.api import Plays
 from rlkit.errors import UserError
+from rlkit.scores import RATED, REWARD
 
 
 def recorded(policy: Plays, rollout: TensorDict) -> Mapping[str, Tensor] | TensorDictBase:
@@ -25,4 +26,6 @@ def recorded(policy: Plays, rollout: TensorDict) -> Mapping[str, Tensor] | Tenso
             f"{called} returned '{taken[0]}', which the rollout has already: give it another name, or change it in "
             "credit"
         )
+    if kept := [key for key in noted.keys() if key not in played and str(key).startswith((REWARD, RATED))]:
+        raise UserError(f"{called} returned '{kept[0]}', a name of reward functions: give it another name")
     return noted

@@ -35,6 +35,13 @@ def test_what_was_played_is_not_written_over(key: str) -> None:
         played({"value": torch.zeros(2, 3), key: torch.zeros(2, 3)})
 
 
+@pytest.mark.parametrize("key", ["reward/bonus", "rated/bonus"])
+def test_the_names_of_reward_functions_are_kept(key: str) -> None:
+    """What is logged under them is a mean over the rows that a reward function rated."""
+    with pytest.raises(UserError, match=rf"^Own\.record returned '{key}', a name of reward functions: "):
+        played({key: torch.zeros(2, 3)})
+
+
 def test_a_record_without_return_is_one_line() -> None:
     with pytest.raises(UserError, match=r"^Own\.record returned a NoneType: let it return a dict of tensors$"):
         played(None)
