@@ -2,6 +2,7 @@
 
 import math
 from collections import defaultdict
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -122,7 +123,7 @@ def test_the_losses_stay_finite_however_far_apart_the_sides_are() -> None:
 # TRL: the code of its trainer, run on our log-probabilities
 
 
-def trl_loss(loss_type: str, beta: float, now: Tensor, ref: Tensor, mask: Tensor) -> Tensor:
+def trl_loss(loss_type: str, beta: float, now: Tensor, ref: Tensor, mask: Tensor, smoothing: float = 0.0) -> Tensor:
     """trl.DPOTrainer._compute_loss on log-probabilities [P, 2, T]; its rows are the chosen, then the rejected."""
     trainer = pytest.importorskip("trl.trainer.dpo_trainer").DPOTrainer
 
@@ -136,6 +137,7 @@ def trl_loss(loss_type: str, beta: float, now: Tensor, ref: Tensor, mask: Tensor
         model=SimpleNamespace(training=True), loss_types=[loss_type], loss_weights=[1.0], beta=beta, ld_alpha=None,
         accelerator=SimpleNamespace(device="cpu", gather=lambda x: x, gather_for_metrics=lambda x: x),
         f_divergence_type="reverse_kl", precompute_ref_logps=True, aux_loss_enabled=False, use_weighting=False,
+        label_smoothing=smoothing,
         _metrics={"train": defaultdict(list)}, _total_train_tokens=0, _tp_size=1,
     )  # fmt: skip
     chosen, rejected = ref.sum(-1).unbind(-1)
@@ -163,6 +165,19 @@ def test_a_variant_is_trls_in_value_and_gradient(loss_type: str, config: dict) -
     expected = trl_loss(loss_type, 0.5, now, ref.detach(), batch["mask"])
     assert_close(algo.loss(batch)[0], expected)
     assert_close(gradient(algo, batch), gradient_of(algo, expected))
+
+
+@pytest.mark.slow
+def test_label_smoothing_changes_trls_robust_loss_and_not_its_sigmoid_as_the_pages_say() -> None:
+    now, ref = torch.randn(2, 4, 2, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).neg().unbind(0)
+    mask = torch.ones(4, 2, 3, dtype=torch.bool)
+    plain, smoothed = (trl_loss("sigmoid", 0.5, now, ref, mask, x) for x in (0.0, 0.1))
+    assert_close(plain, smoothed)
+    assert trl_loss("robust", 0.5, now, ref, mask, 0.1) != plain
+    docs = Path(__file__).parents[2] / "docs"
+    for page in ("trl.md", "coming_from/trl.md"):
+        [row] = [x for x in (docs / page).read_text(encoding="utf-8").splitlines() if "label_smoothing" in x]
+        assert "there only robust" in row or "does not read it there" in row
 
 
 @pytest.mark.slow

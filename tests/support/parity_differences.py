@@ -247,6 +247,14 @@ DIFFERENCES = [
         openrlhf("reinforce_baseline", 0.3),
     ),
     Difference(
+        "DPO, label_smoothing=0.1",
+        "TRL, sigmoid (does not read it)",
+        systems_trl.dpo,
+        "OpenRLHF (smooths)",
+        lambda batch: systems.openrlhf_dpo(batch, label_smoothing=0.1),
+        group=2,
+    ),
+    Difference(
         "IPO, log-probabilities of a side",
         "TRL (mean)",
         lambda batch: systems_trl.dpo(batch, "ipo"),
