@@ -284,14 +284,13 @@ def unequal_versions(records: Sequence[Record]) -> Iterator[str]:
 
 
 def alarms(records: Sequence[Record]) -> Iterator[str]:
-    """What the doctor found, once for all seeds of an algorithm in an environment."""
-    found: dict[tuple[str, str, str], list[Record]] = {}
-    texts: dict[tuple[str, str, str], str] = {}
+    """What the doctor found, once for all seeds of an algorithm in an environment, with the figures of one."""
+    found: dict[tuple[str, str, str], list[tuple[int, str]]] = {}
     for r in records:
         for alarm in r.alarms:
-            key = r.algo, r.env, alarm.partition(":")[0]
-            found.setdefault(key, []).append(r)
-            texts.setdefault(key, alarm)
-    for key, group in found.items():
-        seeds = listed([str(seed) for seed in sorted({r.seed for r in group})])
-        yield f"{key[0]} on {key[1]}, seed {seeds}: {texts[key]}"
+            found.setdefault((r.algo, r.env, alarm.partition(":")[0]), []).append((r.seed, alarm))
+    for (algo, env, _), group in found.items():
+        seeds = listed([str(seed) for seed in sorted({seed for seed, _ in group})])
+        first, text = group[0]
+        whose = f" (figures of seed {first})" if any(other != text for _, other in group) else ""
+        yield f"{algo} on {env}, seed {seeds}{whose}: {text}"

@@ -176,7 +176,9 @@ def test_runs_that_are_no_repetitions_of_each_other_are_named() -> None:
 
 def test_an_alarm_of_several_seeds_is_told_once() -> None:
     given = [run(seed=s, alarms=[f"clip: {s} too much"] if s != 1 else []) for s in range(5)]
-    assert caveats(given, compute(given)) == ["ppo on maze, seed 0, 2, 3 and 4: clip: 0 too much"]
+    assert caveats(given, compute(given)) == ["ppo on maze, seed 0, 2, 3 and 4 (figures of seed 0): clip: 0 too much"]
+    alike = [run(seed=s, alarms=["clip: too much"]) for s in range(5)]
+    assert caveats(alike, compute(alike)) == ["ppo on maze, seed 0, 1, 2, 3 and 4: clip: too much"]
 
 
 def test_curves_are_of_evaluations_where_every_run_has_enough_of_them() -> None:
