@@ -69,6 +69,28 @@ def test_trls_defaults_are_those_of_its_code() -> None:
 
 
 @pytest.mark.slow
+def test_trls_trainer_decays_matrices_alone_as_the_page_says() -> None:
+    pytest.importorskip("accelerate")
+    from transformers import LlamaConfig, LlamaForCausalLM, Trainer
+
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=9, attention_bias=True, **sizes))
+    decayed = set(Trainer.get_decay_parameter_names(None, model))
+    assert decayed == {name for name, p in model.named_parameters() if p.dim() >= 2}
+    rows_of_decay = [line for line in PAGES["trl"].splitlines() if "`weight_decay`" in line]
+    assert len(rows_of_decay) == 1 and "on matrices only, in both" in rows_of_decay[0]
+
+
+@pytest.mark.slow
+def test_trls_other_defaults_are_those_of_its_code() -> None:
+    """Of keys that rlkit does not have."""
+    trl = pytest.importorskip("trl")
+    row = re.compile(r"\| `max_length` \| (\d+) \| none \|")
+    found = [int(number) for number in row.findall(PAGES["trl"])]
+    assert found == [trl.DPOConfig.max_length, trl.SFTConfig.max_length] == [trl.RewardConfig.max_length] * 2
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
 def test_the_script_runs(page: str, tmp_path: Path) -> None:
     [script] = re.findall(r"^```python\n(.*?)^```$", PAGES[page], re.DOTALL | re.MULTILINE)
