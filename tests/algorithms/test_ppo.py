@@ -1,6 +1,7 @@
 """PPO's penalty for leaving the starting policy, and its continuous actions against torchrl's loss."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -122,6 +123,18 @@ def test_the_coefficient_adapts_by_the_clipped_relative_error(kl: list[float], c
     paid = algo.kl_penalty(algo.reference, rollout)
     assert_close(paid[0, 0].item(), 0.3 * kl[0], rtol=1e-6, atol=0)  # this rollout pays by the coefficient before
     assert algo.kl_coef == pytest.approx(0.3 * (1 + change * 2 / 100), rel=1e-6)
+
+
+def test_the_target_is_of_a_row_and_verls_of_a_token_as_the_page_says() -> None:
+    kl = torch.tensor([[0.3, 0.1, 0.2, 0.0], [0.4, 0.2, 0.1, 0.1]])
+    per_token, factor = 0.18, 4  # verl's target_kl, and the tokens of each row
+    current = kl.mean(-1).mean()  # verl's apply_kl_penalty: the mean over each row's tokens, then over rows
+    algo = penalized([[0.0] * 4] * 2, kl_coef=0.3, kl_target=per_token * factor, kl_horizon=100)
+    algo.kl_penalty(algo.reference, by_hand(kl.tolist(), [[1] * 4] * 2, score=1.0))
+    assert algo.kl_coef == pytest.approx(0.3 * (1 + float(current / per_token - 1) * 2 / 100), rel=1e-6)
+    page = Path(__file__).parents[2] / "docs/coming_from/verl.md"
+    [row] = [line for line in page.read_text(encoding="utf-8").splitlines() if "target_kl" in line]
+    assert "nats of a whole answer here, nats a token there" in row
 
 
 def test_without_a_target_the_coefficient_stays_and_a_target_needs_a_start() -> None:
