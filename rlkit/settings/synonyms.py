@@ -52,7 +52,12 @@ ELSEWHERE = {  # words of other libraries, and our keys for them, of which the f
     "output_dir": "out",
 }
 
-OTHERWISE = {"batch_size": " (how many there are, not how large one is)"}  # the word means something else than our key
+OTHERWISE = {  # words that mean something else than our key for them, and what the difference is
+    ("batch_size", "algo.minibatches"): " (how many there are, not how large one is)",
+    ("ent_coef", "algo.temperature"): " (it is learned from there on, unless algo.learn_temperature=false)",
+    ("vf_coef", "algo.value_coef"): " (of half the squared error, as in CleanRL: twice that of Stable-Baselines3)",
+    ("target_update_interval", "algo.sync_every"): " (in optimizer steps, not environment steps)",
+}
 
 OF_RUNS = {"epochs": "iterations"}  # only for a run: beside an algorithm it is a key that others have
 
@@ -78,7 +83,7 @@ def instead(
     for ours in [*named, *elsewhere.get(key.lower(), "").split()]:
         head, _, field = ours.rpartition(".")
         if section in ("run", "algo", "env", "policy") and field in fields.get(head, [field]):
-            otherwise = "" if field == key.lower() else OTHERWISE.get(key.lower(), "")
+            otherwise = OTHERWISE.get((key.lower(), ours), "")
             return f"here it is {ours}{otherwise}; there are: {', '.join(known)}"
     also = "; keys of the plug-ins are written algo.KEY, env.KEY, policy.KEY" if section == "run" else ""
     return f"{nearest(key, known)}{also}"

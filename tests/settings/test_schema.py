@@ -213,6 +213,9 @@ def test_a_word_of_another_library_is_answered_with_our_key() -> None:
         ("ppo", "clip_range_vf", "value_clip; there are: "),
         ("ppo", "batch_size", r"minibatches \(how many there are, not how large one is\); there are: "),
         ("dqn", "eps", "epsilon; there are: "),
+        ("sac", "ent_coef", r"temperature \(it is learned from there on, unless algo\.learn_temperature=false\)"),
+        ("ppo", "vf_coef", r"value_coef \(of half the squared error, .*: twice that of Stable-Baselines3\)"),
+        ("dqn", "target_update_interval", r"sync_every \(in optimizer steps, not environment steps\); there are: "),
         ("dqn", "exploration_final_eps", "epsilon_end; there are: "),
     ):
         with pytest.raises(UserError, match=rf"here it is algo\.{ours}"):
