@@ -4,6 +4,7 @@ import difflib
 from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 
+SIZES = ("batch_size", "mini_batch_size", "minibatch_size", "ppo_mini_batch_size")  # of a minibatch
 ELSEWHERE = {  # words of other libraries, and our keys for them, of which the first that there is counts
     "learning_rate": "algo.lr",
     "discount": "algo.gamma",
@@ -13,7 +14,7 @@ ELSEWHERE = {  # words of other libraries, and our keys for them, of which the f
     "n_steps": "algo.horizon algo.n_step algo.steps",
     "num_steps": "algo.horizon algo.steps",
     "rollout_steps": "algo.horizon algo.steps",
-    "batch_size": "algo.minibatches",
+    **dict.fromkeys(SIZES, "algo.minibatches"),
     "num_minibatches": "algo.minibatches",
     "n_epochs": "algo.epochs",
     "num_epochs": "algo.epochs",
@@ -25,6 +26,8 @@ ELSEWHERE = {  # words of other libraries, and our keys for them, of which the f
     "clip_coef": "algo.clip algo.clip_high",
     "clip_eps": "algo.clip algo.clip_high",
     "clip_range_vf": "algo.value_clip",
+    "cliprange_value": "algo.value_clip",
+    "clip_vloss": "algo.value_clip",
     "eps": "algo.epsilon",
     "exploration_fraction": "algo.epsilon_decay",
     "exploration_initial_eps": "algo.epsilon",
@@ -53,7 +56,8 @@ ELSEWHERE = {  # words of other libraries, and our keys for them, of which the f
 }
 
 OTHERWISE = {  # words that mean something else than our key for them, and what the difference is
-    ("batch_size", "algo.minibatches"): " (how many there are, not how large one is)",
+    **{(size, "algo.minibatches"): " (how many there are, not how large one is)" for size in SIZES},
+    ("clip_vloss", "algo.value_clip"): " (a range such as 0.2, not a switch)",
     ("ent_coef", "algo.temperature"): " (it is learned from there on, unless algo.learn_temperature=false)",
     ("vf_coef", "algo.value_coef"): " (of half the squared error, as in CleanRL: twice that of Stable-Baselines3)",
     ("target_update_interval", "algo.sync_every"): " (in optimizer steps, not environment steps)",
