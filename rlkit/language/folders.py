@@ -119,7 +119,7 @@ def read_decoder(
         sharding.share_out(decoder, shared)
     parts: dict[str, Tensor] = {}
     wanted = {name for name, _ in decoder.named_parameters()}
-    places = {name: file for file in reversed(files) for name in sorted(wanted & sizes_in(file).keys())}
+    places = {name: file for file in files for name in sorted(wanted & sizes_in(file).keys())}
     for name, file in counted(places.items()):
         with opened(file) as content:  # reopened for each: pages that were read count as memory while it is open
             tensor = content.get_tensor(name)

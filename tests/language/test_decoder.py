@@ -218,6 +218,18 @@ def test_a_model_saved_over_parts_of_an_older_one_is_read(tmp_path):
     assert_close(ours(tmp_path).model.norm.weight, decoder.model.norm.weight, rtol=0, atol=0)
 
 
+def test_of_a_weight_in_two_files_the_last_is_read_as_in_transformers(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    peer("Llama", {}).save_pretrained(tmp_path, max_shard_size="30KB")
+    first, *_, last = sorted(tmp_path.glob("model-*.safetensors"))
+    for file, other in ((first, last), (last, first)):
+        name, weight = next(iter(load_file(other).items()))
+        save_file({**load_file(file), name: weight + 1}, file, {"format": "pt"})
+    theirs = transformers.LlamaForCausalLM.from_pretrained(tmp_path)
+    with torch.no_grad():
+        assert_close(ours(tmp_path).logits(ours(tmp_path)(TOKENS)), theirs(TOKENS).logits, rtol=1e-3, atol=1e-3)
+
+
 def checkpoint_with_tokenizer(folder: Path) -> Path:
     train_tokenizer(["one two"], 257).save(folder)
     return folders.locate(str(folder))
