@@ -195,7 +195,8 @@ def read_config(folder: Path, sizes: Sizes) -> Lora:
     config = read_json(folder / CONFIG)
     fields = Fields(config, str(folder / CONFIG))
     for key, value in config.items():
-        usual = value in STARTS if key == "init_lora_weights" else value in (None, False, "none", {}, [])
+        usual = value is False or value in (None, "none", {}, [])  # 0 would be the first layer
+        usual = value in STARTS if key == "init_lora_weights" else usual
         usual = value == "LORA" if key == "peft_type" else usual
         if not usual and (key not in PLAIN or key == "peft_type"):
             given = f"{key[:40]} is {json.dumps(value)[:40]}"

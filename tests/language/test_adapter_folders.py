@@ -167,6 +167,7 @@ def edit(saved: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Non
         ("rank_pattern", {"q_proj": 2}, "rank_pattern is .* and only plain"),
         ("init_lora_weights", "pissa", 'init_lora_weights is "pissa", and only plain'),
         ("layers_to_transform", [0], r"layers_to_transform is \[0\], and only plain"),
+        ("layers_to_transform", 0, "layers_to_transform is 0, and only plain"),
         ("r", 0, "r is 0"),
         ("r", -4, "r is -4"),
         ("lora_alpha", 0, "lora_alpha is 0"),
