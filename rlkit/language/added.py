@@ -27,13 +27,25 @@ def read_settings(folder: Path) -> Json:
     settings = read_json(path)
     if LISTED not in settings:
         older = Fields(read_json(folder / NAMES), str(folder / NAMES))
-        settings |= {key: older.token(key) if key.endswith("_token") else value for key, value in older.content.items()}
+        settings |= {key: _told(older, key) for key in older.content}
     if Fields(settings, str(path)).flag("split_special_tokens"):
         raise UserError(
             f"{path}: split_special_tokens is true, so that a chat template could write no special token: write false "
             "there"
         )
     return settings
+
+
+def _told(older: Fields, key: str) -> object:
+    """A value of special_tokens_map.json as tokenizer_config.json has it, where tokens with flags need a type."""
+    value = older.content[key]
+    if key.endswith("_token"):
+        older.token(key)  # refuses what is none
+    typed = [
+        {**x, "__type": "AddedToken"} if isinstance(x, dict) and "content" in x else x
+        for x in (value if isinstance(value, list) else [value])
+    ]
+    return typed if isinstance(value, list) else typed[0]
 
 
 def add_listed(core: tokenizers.Tokenizer, folder: Path, config: Fields, named: Sequence[str]) -> None:
@@ -84,43 +96,57 @@ def without_unknown(core: tokenizers.Tokenizer, vocabulary: int, needed: Sequenc
     return tokenizers.Tokenizer.from_str(json.dumps(content))
 
 
-def named(config: Fields) -> list[str]:
+def named(config: Fields) -> list[AddedToken]:
     """The special tokens that have a name of their own; some models have more names than the usual ones."""
     own = [key for key, x in config.content.items() if key.endswith("_token") and isinstance(x, str)]
-    return [*dict.fromkeys(_text(config, key) for key in dict.fromkeys([*SPECIAL, *own]) if config.token(key))]
+    found = [_special(config, key) for key in dict.fromkeys([*SPECIAL, *own]) if config.token(key)]
+    return [*found, *(_special(tokens, name) for tokens in _own(config) for name in tokens.content)]
+
+
+def _own(config: Fields) -> list[Fields]:
+    """The mappings from further names to tokens."""
+    given = {key: config.content.get(key) for key in OWN}
+    return [Fields(x, f"{config.where}: {key}") for key, x in given.items() if isinstance(x, dict)]
+
+
+def _special(tokens: Fields, key: str) -> AddedToken:
+    """A special token: its text, or a mapping that also says whether it takes the white space beside it."""
+    given = tokens.content[key] if isinstance(tokens.content[key], dict) else {}
+    flags = Fields(given, f"{tokens.where}: {key}")
+    said = {name: flags.flag(name) for name in FLAGS if given.get(name) is not None}
+    return AddedToken(_text(tokens, key), **{"normalized": False, **said, "special": True})
 
 
 def by_name(config: Fields) -> dict[str, str]:
     """The special tokens by their names, which are variables of a chat template, as in transformers."""
     own = {key: x for key, x in config.content.items() if key.endswith("_token") and isinstance(x, str)}
-    for key in OWN:
-        given = config.content.get(key)
-        if isinstance(given, dict):
-            tokens = Fields(given, f"{config.where}: {key}")
-            own |= {name: text for name in given if (text := tokens.token(name)) is not None and name not in ASKED}
+    for tokens in _own(config):
+        own |= {x: text for x in tokens.content if (text := tokens.token(x)) is not None and x not in ASKED}
     return own | {key: text for key in SPECIAL if (text := config.token(key)) is not None}
 
 
-def unnamed(config: Fields) -> list[str]:
-    """The other special tokens, in a list or a mapping."""
+def unnamed(config: Fields) -> list[AddedToken]:
+    """The other special tokens."""
     key = next((key for key in EXTRA if config.content.get(key)), EXTRA[0])
     found = config.content.get(key) or []
     if not isinstance(found, list | dict):
         raise config.wrong(key, "a list of texts")
-    listed = found if isinstance(found, dict) else {str(i): x for i, x in enumerate(found)}
+    listed = {} if isinstance(found, dict) else {str(i): x for i, x in enumerate(found)}
     tokens = Fields(listed, f"{config.where}: {key}")
-    return [_text(tokens, name) for name in listed]
+    return [_special(tokens, name) for name in listed]
 
 
-def add_special(core: tokenizers.Tokenizer, named: Sequence[str], unnamed: Sequence[str]) -> None:
+def add_special(core: tokenizers.Tokenizer, named: Sequence[AddedToken], unnamed: Sequence[AddedToken]) -> None:
     """Make these tokens special, as transformers does: a text is shown without them.
 
     In some tokenizer.json the end token is an added token like any other, or a piece of the vocabulary. A token that no
     file lists gets the next free id. An unnamed token stays what an added token of this text is.
     """
     known = {token.content: token for token in core.get_added_tokens_decoder().values()}
-    for text in dict.fromkeys([*named, *(text for text in unnamed if text not in known)]):
-        token = known.get(text, AddedToken(text, normalized=False))
-        if not token.special:
+    asked: dict[str, AddedToken] = {}
+    for token in [*named, *(token for token in unnamed if token.content not in known)]:
+        asked.setdefault(token.content, known.get(token.content, token))
+    for text, token in asked.items():
+        if not token.special or text not in known:
             token.special = True
             core.add_special_tokens([token])

@@ -200,7 +200,7 @@ class Tokenizer:
         chat = read_template(folder, settings, template)
         core, names, more = _read(folder / "tokenizer.json"), added.named(special), added.unnamed(special)
         needed = [x for name in SPECIAL if (x := special.token(name)) and core.token_to_id(x) is not None]
-        add_listed(core, folder, special, [*names, *more])
+        add_listed(core, folder, special, [token.content for token in (*names, *more)])
         added.add_special(core, names, more)
         core = without_unknown(core, vocabulary, needed if chat is None else [*needed, chat.text])
         start = cls(core, 0, 0).encode([""], special=True)[0]  # the added tokens may be missing in the vocabulary
