@@ -21,6 +21,8 @@ END = "<|endoftext|>"
 PIECES = r" ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]+|\s+"
 ASKED, ANSWERED = "what the user asked", "what the assistant answered"  # placeholders in a template
 WHOLE = {"add_generation_prompt": False}
+CLEANS = "clean_up_tokenization_spaces"
+SPACED = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
 SPACES = ("▁", "Ġ")  # a space in a token of SentencePiece, and in one of bytes
 BEFORE = "\U0010fffd"  # a character that no vocabulary merges with another
 
@@ -46,7 +48,7 @@ class Tokenizer:
             "tokenizer_class": "PreTrainedTokenizerFast",
             "eos_token": core.id_to_token(eos_id),
             "pad_token": core.id_to_token(pad_id),
-            "clean_up_tokenization_spaces": False,
+            CLEANS: False,
         }
         self.generation = generation or {}  # generation_config.json
         self.template = template
@@ -178,7 +180,13 @@ class Tokenizer:
 
     def decode(self, rows: list[list[int]], special: bool = False) -> list[str]:
         """The texts of rows of ids; special: keep special tokens."""
-        return self.core.decode_batch(rows, skip_special_tokens=not special)
+        texts = self.core.decode_batch(rows, skip_special_tokens=not special)
+        return [*map(cleaned, texts)] if self._cleans else texts
+
+    @property
+    def _cleans(self) -> bool:
+        """Whether it leaves out spaces before punctuation, as transformers does where the file says so, but for BPE."""
+        return bool(self.settings.get(CLEANS)) and not isinstance(self.core.model, models.BPE)
 
     def save(self, folder: Path) -> None:
         (folder / "tokenizer.json").write_text(self.core.to_str(pretty=True), encoding="utf-8")
@@ -224,6 +232,13 @@ def _read(path: Path) -> tokenizers.Tokenizer:
         if not failed(error):
             raise
         raise UserError(f"{path}: not a tokenizer file ({told(error)}); save it with the model in one folder") from None
+
+
+def cleaned(text: str) -> str:
+    """The text without spaces before punctuation and in contractions, as transformers writes it."""
+    for mark in SPACED:
+        text = text.replace(mark, mark.strip())
+    return text
 
 
 def failed(error: BaseException) -> bool:

@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 from support.small_model import TOKENIZER
 from tokenizers import Tokenizer as Core
+from tokenizers import decoders, models, pre_tokenizers
 
-from rlkit.language.tokenizer import Tokenizer
+from rlkit.language.tokenizer import Tokenizer, cleaned
 
 transformers = pytest.importorskip("transformers")
 VOCABULARY = 400
 FLAGS = {"content": "<|x|>", "lstrip": True, "rstrip": True, "normalized": False, "single_word": False}
 TYPED = {**FLAGS, "__type": "AddedToken"}
+SPACED = "is n't , is ' it ' you 've 12 . 5 ? !"
 
 
 def written(folder: Path, core: Core, settings: dict[str, Any], older: dict[str, Any] | None = None) -> Path:
@@ -49,3 +51,30 @@ def test_a_token_that_only_these_files_have_takes_the_space_beside_it_as_they_sa
     ours.save(tmp_path)
     assert ids == transformers.AutoTokenizer.from_pretrained(tmp_path).encode("Ann  <|x|>  has <|x|>")
     assert Tokenizer.load(tmp_path, VOCABULARY).encode(["Ann  <|x|>  has <|x|>"]) == [ids]
+
+
+def words(kind: str) -> Core:
+    """A tokenizer that is not BPE."""
+    letters = [*".,?!'", *"abcdefghijklmnopqrstuvwxyz0123456789"]
+    if kind == "pieces":
+        pieces = ["[UNK]", "</s>", *letters, *(f"##{letter}" for letter in letters)]
+        core = Core(models.WordPiece({piece: i for i, piece in enumerate(pieces)}, unk_token="[UNK]"))
+        core.pre_tokenizer, core.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece(cleanup=False)
+    else:
+        core = Core(models.Unigram([("<unk>", 0.0), ("</s>", 0.0), *((x, -2.0) for x in ["▁", *letters])], 0, False))
+        core.pre_tokenizer, core.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    core.add_special_tokens(["</s>"])
+    return core
+
+
+@pytest.mark.parametrize("cleans", [True, False])
+@pytest.mark.parametrize("kind", ["pieces", "unigram", "bpe"])
+def test_spaces_before_punctuation_go_where_the_file_says_so(kind: str, cleans: bool, tmp_path: Path) -> None:
+    """transformers 4 wrote true into every file. BPE's texts have their spaces in any case."""
+    core, end = (TOKENIZER.core, "<|endoftext|>") if kind == "bpe" else (words(kind), "</s>")
+    written(tmp_path, core, {"eos_token": end, "clean_up_tokenization_spaces": cleans})
+    ours, theirs = Tokenizer.load(tmp_path, VOCABULARY), transformers.AutoTokenizer.from_pretrained(tmp_path)
+    (ids,) = ours.encode([SPACED])
+    (text,) = ours.decode([ids])
+    assert kind == "bpe" or text == theirs.decode(ids, skip_special_tokens=True)
+    assert (text == cleaned(text)) == (cleans and kind != "bpe")
