@@ -1,6 +1,7 @@
 """The added tokens of a tokenizer that depend on other files of its folder than tokenizer.json."""
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,6 +19,7 @@ SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls
 EXTRA = ("extra_special_tokens", "additional_special_tokens")  # more of them without a name; the second is older
 OWN = ("model_specific_special_tokens", "extra_special_tokens")  # may map further names to tokens
 ASKED = ("messages", "tools", "documents", "add_generation_prompt")  # other variables of a chat template
+PLAIN = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes without special tokens of their own
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
@@ -123,6 +125,17 @@ def by_name(config: Fields) -> dict[str, str]:
     for tokens in _own(config):
         own |= {x: text for x in tokens.content if (text := tokens.token(x)) is not None and x not in ASKED}
     return own | {key: text for key in SPECIAL if (text := config.token(key)) is not None}
+
+
+def check_names(config: Fields, template: str) -> None:
+    """Refuse a template that writes a token which only the tokenizer's class names, as transformers' GPT2Tokenizer."""
+    kind = config.content.get("tokenizer_class")
+    missing = [x for x in ("bos_token", "eos_token") if x not in config.content and re.search(rf"\b{x}\b", template)]
+    if missing and kind not in PLAIN:
+        raise UserError(
+            f"{config.where}: the chat template writes {missing[0]}, which this file does not name: add the token, or "
+            "null if there is none"
+        )
 
 
 def unnamed(config: Fields) -> list[AddedToken]:

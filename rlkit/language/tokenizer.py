@@ -20,6 +20,8 @@ END = "<|endoftext|>"
 # Words and punctuation with the space before them; each digit is one piece, so that a number has only one spelling.
 PIECES = r" ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]+|\s+"
 ASKED, ANSWERED = "what the user asked", "what the assistant answered"  # placeholders in a template
+# transformers 5 builds the tokenizers of other classes, as Llama 2's, anew, with other rules than those of the file
+READER = {"tokenizer_class": "PreTrainedTokenizerFast"}
 WHOLE = {"add_generation_prompt": False}
 CLEANS = "clean_up_tokenization_spaces"
 SPACED = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
@@ -45,7 +47,6 @@ class Tokenizer:
         self.core, self.eos_id, self.pad_id = core, eos_id, pad_id
         self.stop_ids = tuple(sorted({eos_id, *stop_ids}))
         self.settings = settings or {  # tokenizer_config.json
-            "tokenizer_class": "PreTrainedTokenizerFast",
             "eos_token": core.id_to_token(eos_id),
             "pad_token": core.id_to_token(pad_id),
             CLEANS: False,
@@ -190,7 +191,8 @@ class Tokenizer:
 
     def save(self, folder: Path) -> None:
         (folder / "tokenizer.json").write_text(self.core.to_str(pretty=True), encoding="utf-8")
-        (folder / "tokenizer_config.json").write_text(json.dumps(self.settings, indent=2) + "\n", encoding="utf-8")
+        named = {"eos_token": self.core.id_to_token(self.eos_id), **self.settings, **READER}
+        (folder / "tokenizer_config.json").write_text(json.dumps(named, indent=2) + "\n", encoding="utf-8")
         for left in (FILE, OLDER, NAMES):  # of another model that was saved here before
             (folder / left).unlink(missing_ok=True)
         if self.template is not None and self.settings.get("chat_template") != self.template.text:
@@ -206,6 +208,8 @@ class Tokenizer:
         settings = added.read_settings(folder)
         special = Fields(settings, str(folder / "tokenizer_config.json"))
         chat = read_template(folder, settings, template)
+        if chat is not None:
+            added.check_names(special, chat.text)
         core, names, more = _read(folder / "tokenizer.json"), added.named(special), added.unnamed(special)
         needed = [x for name in SPECIAL if (x := special.token(name)) and core.token_to_id(x) is not None]
         add_listed(core, folder, special, [token.content for token in (*names, *more)])

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 from support.small_model import TOKENIZER
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Core
-from tokenizers import decoders, models, pre_tokenizers
 
+from rlkit.api import UserError
 from rlkit.language.tokenizer import Tokenizer, cleaned
 
 transformers = pytest.importorskip("transformers")
@@ -78,3 +79,56 @@ def test_spaces_before_punctuation_go_where_the_file_says_so(kind: str, cleans: 
     (text,) = ours.decode([ids])
     assert kind == "bpe" or text == theirs.decode(ids, skip_special_tokens=True)
     assert (text == cleaned(text)) == (cleans and kind != "bpe")
+
+
+def llama(kind: str) -> Core:
+    """A tokenizer as Llama 2's, which puts a space before each text, also behind special tokens if it is older."""
+    pieces = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", *"abcdehnt[INST]/", "▁a"]
+    vocabulary = {piece: i for i, piece in enumerate(dict.fromkeys(pieces))}
+    core = Core(models.BPE(vocabulary, [("▁", "a")], unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    if kind == "older":
+        core.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    else:
+        core.pre_tokenizer = pre_tokenizers.Metaspace("▁", kind, split=False)
+    parts = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    core.decoder = decoders.Sequence(parts)
+    core.add_special_tokens([AddedToken(token, normalized=False) for token in pieces[:3]])
+    core.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    return core
+
+
+@pytest.mark.parametrize("kind", ["older", "first", "always", "never"])
+@pytest.mark.parametrize("named", ["LlamaTokenizer", "LlamaTokenizerFast", "GPT2Tokenizer", None])
+def test_transformers_reads_what_is_saved_as_it_was_trained(kind: str, named: str | None, tmp_path: Path) -> None:
+    """transformers 5 builds Llama 2's tokenizer anew, with rules of its own, unless the class reads the file."""
+    settings: dict[str, Any] = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "legacy": False}
+    written(tmp_path, llama(kind), settings | ({"tokenizer_class": named} if named else {}))
+    ours = Tokenizer.load(tmp_path, VOCABULARY)
+    ours.save(tmp_path)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    for text in ("a hat", "[INST] a </s>a</s> the", " a", "<s>[INST]"):
+        (ids,) = ours.encode([text])
+        assert ids == theirs.encode(text, add_special_tokens=False)
+        assert ours.decode([ids]) == [theirs.decode(ids, skip_special_tokens=True)]
+    assert (theirs.eos_token, theirs.bos_token) == ("</s>", "<s>")
+
+
+def test_the_end_token_that_only_a_class_named_is_in_the_file_that_is_saved(tmp_path: Path) -> None:
+    """As in GPT-2's folder, whose tokenizer_config.json has a length alone."""
+    written(tmp_path, TOKENIZER.core, {"model_max_length": 1024})
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": TOKENIZER.eos_id}))
+    Tokenizer.load(tmp_path, VOCABULARY).save(tmp_path)
+    assert transformers.AutoTokenizer.from_pretrained(tmp_path).eos_token == "<|endoftext|>"
+
+
+@pytest.mark.parametrize("named", ["GPT2Tokenizer", None])
+def test_a_template_with_a_token_that_only_a_class_names_is_refused(named: str | None, tmp_path: Path) -> None:
+    """transformers knows the end token of a GPT2Tokenizer; here the template would leave it out without a word."""
+    settings: dict[str, Any] = {"chat_template": "{{ messages[0].content }}{{ eos_token }}"}
+    written(tmp_path, TOKENIZER.core, settings | ({"tokenizer_class": named} if named else {}))
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": TOKENIZER.eos_id}))
+    with pytest.raises(UserError, match="writes eos_token, which this file does not name: add the token, or null"):
+        Tokenizer.load(tmp_path, VOCABULARY)
+    for told in (None, "<|endoftext|>"):
+        written(tmp_path, TOKENIZER.core, settings | {"eos_token": told})
+        assert Tokenizer.load(tmp_path, VOCABULARY).template is not None
