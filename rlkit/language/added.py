@@ -44,7 +44,7 @@ def _told(older: Fields, key: str) -> object:
     if key.endswith("_token"):
         older.token(key)  # refuses what is none
     typed = [
-        {**x, "__type": "AddedToken"} if isinstance(x, dict) and "content" in x else x
+        {**x, "special": True, "__type": "AddedToken"} if isinstance(x, dict) and "content" in x else x
         for x in (value if isinstance(value, list) else [value])
     ]
     return typed if isinstance(value, list) else typed[0]
@@ -112,11 +112,11 @@ def _own(config: Fields) -> list[Fields]:
 
 
 def _special(tokens: Fields, key: str) -> AddedToken:
-    """A special token: its text, or a mapping that also says whether it takes the white space beside it."""
+    """A token: its text, which is special, or a mapping that says so, and if it takes the white space beside it."""
     given = tokens.content[key] if isinstance(tokens.content[key], dict) else {}
     flags = Fields(given, f"{tokens.where}: {key}")
     said = {name: flags.flag(name) for name in FLAGS if given.get(name) is not None}
-    return AddedToken(_text(tokens, key), **{"normalized": False, **said, "special": True})
+    return AddedToken(_text(tokens, key), **{"normalized": False, "special": not given, **said})
 
 
 def by_name(config: Fields) -> dict[str, str]:
@@ -157,9 +157,9 @@ def add_special(core: tokenizers.Tokenizer, named: Sequence[AddedToken], unnamed
     """
     known = {token.content: token for token in core.get_added_tokens_decoder().values()}
     asked: dict[str, AddedToken] = {}
-    for token in [*named, *(token for token in unnamed if token.content not in known)]:
-        asked.setdefault(token.content, known.get(token.content, token))
-    for text, token in asked.items():
-        if not token.special or text not in known:
-            token.special = True
-            core.add_special_tokens([token])
+    for token in named:
+        new = asked.setdefault(token.content, known.get(token.content, token))
+        if not new.special or token.content not in known:
+            new.special = True
+            core.add_special_tokens([new])
+    core.add_tokens([token for token in unnamed if token.content not in asked | known])

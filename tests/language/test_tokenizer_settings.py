@@ -49,6 +49,7 @@ def test_a_token_that_only_these_files_have_takes_the_space_beside_it_as_they_sa
     ours, theirs = Tokenizer.load(tmp_path, VOCABULARY), transformers.AutoTokenizer.from_pretrained(tmp_path)
     (ids,) = ours.encode(["Ann  <|x|>  has <|x|>"])
     assert ids == theirs.encode("Ann  <|x|>  has <|x|>")
+    assert ours.decode([ids]) == [theirs.decode(ids, skip_special_tokens=True)]
     ours.save(tmp_path)
     assert ids == transformers.AutoTokenizer.from_pretrained(tmp_path).encode("Ann  <|x|>  has <|x|>")
     assert Tokenizer.load(tmp_path, VOCABULARY).encode(["Ann  <|x|>  has <|x|>"]) == [ids]
