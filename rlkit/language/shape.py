@@ -121,8 +121,10 @@ def _rope(read: Fields) -> Json:
     given = read.mapping("rope_scaling") or read.mapping("rope_parameters")
     rope: Json = {"rope_theta": read.content.get("rope_theta", 10_000.0), **given}
     rope["rope_type"] = rope.get("rope_type", rope.get("type", "default"))
-    if rope["rope_type"] not in ("default", "llama3") or rope.get("partial_rotary_factor", 1.0) != 1.0:
-        kind = f"rope_type is {str(rope['rope_type'])[:40]!r}"
+    known, part = rope["rope_type"] in ("default", "llama3"), rope.get("partial_rotary_factor", 1.0)
+    if not known or part != 1.0:
+        said = str(part if known else rope["rope_type"])[:40]
+        kind = f"partial_rotary_factor is {said}" if known else f"rope_type is {said!r}"
         raise UserError(f"{read.where}: {kind}, and default and llama3 on whole heads only are supported")
     inside = Fields(rope, read.where)
     rope["rope_theta"] = inside.number("rope_theta", 1.0, 1e15)

@@ -230,6 +230,19 @@ def test_of_a_weight_in_two_files_the_last_is_read_as_in_transformers(tmp_path):
         assert_close(ours(tmp_path).logits(ours(tmp_path)(TOKENS)), theirs(TOKENS).logits, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("rope", "said"),
+    [
+        ({"rope_type": "default", "partial_rotary_factor": 0.5}, r"partial_rotary_factor is 0\.5"),
+        ({"type": "linear", "factor": 2.0}, "rope_type is 'linear'"),
+    ],
+)
+def test_other_positions_are_refused_by_what_is_other(rope, said):
+    config = {"model_type": "llama", **SIZES, "rope_scaling": rope}
+    with pytest.raises(UserError, match=f"{said}, and default and llama3 on whole heads only are supported"):
+        Shape.read(config)
+
+
 def checkpoint_with_tokenizer(folder: Path) -> Path:
     train_tokenizer(["one two"], 257).save(folder)
     return folders.locate(str(folder))
