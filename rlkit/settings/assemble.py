@@ -39,6 +39,7 @@ from rlkit.seeding import seed_global
 from rlkit.settings import config, idle, plugins, schema, trust
 from rlkit.settings.contract import check_algorithm, check_contract, check_make, check_read_back
 from rlkit.settings.given import KINDS
+from rlkit.settings.measured import chooses
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -268,7 +269,7 @@ def check_splits(env: Env, run: config.Run, given: Sequence[str], new: bool = Tr
         raise UserError(f"{between} needs validation problems and there are none: hold some out, or set {between}=0")
     if run.measure == "best" and "measure" in given and not splits["validation"]:
         raise UserError("measure=best needs validation problems and there are none: hold some out, or leave it out")
-    if run.measure == "best" and "measure" in given and not between and new:  # a longer run has measured before
+    if run.measure == "best" and "measure" in given and not chooses(run) and new:  # a longer run has measured before
         raise UserError("measure=best chooses among evaluations, and there is one: give evaluations=N, or leave it out")
     if run.validation_episodes and "validation_episodes" in given and not splits["validation"]:
         raise UserError("validation_episodes does nothing: there are no validation problems; leave it out")

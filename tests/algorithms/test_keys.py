@@ -38,6 +38,7 @@ OTHER: dict[str, Any] = {
     "target_margin": 2.0,
 }  # fmt: skip
 JUDGE = ["algo=reward_model", "env=preferences"]
+BEST = ["algo=q_learning", "env=gridworld", "measure=best"]
 ON = {
     "clip": 0.1,
     "value_coef": 0.5,
@@ -213,6 +214,9 @@ def refused(*words: str) -> str:
         (["algo=value_iteration", "env=taxi", "env.rows=3"], "it needs an algorithm that plays"),
         (["algo=policy_iteration", "env=cliffwalking", "env.rows=3"], "it needs an algorithm that plays"),
         (["algo=grpo", "env=gsm8k", "env.validation=0", "evaluate_every=0", "validation_episodes=9"], "no validation"),
+        ([*BEST, "evaluations=1"], "measure=best chooses among evaluations, and there is one"),
+        ([*BEST, "evaluations=3", "iterations=1"], "measure=best chooses among evaluations, and there is one"),
+        ([*BEST, "evaluate_every=9", "iterations=9"], "measure=best chooses among evaluations, and there is one"),
     ],
 )  # fmt: skip
 def test_what_was_asked_for_in_vain_is_told_what_it_needs(words: list[str], message: str) -> None:
@@ -227,6 +231,8 @@ def test_what_was_asked_for_in_vain_is_told_what_it_needs(words: list[str], mess
         ["algo=dapo", "env=gsm8k", "algo.dynamic_sampling=false"],  # the pair's YAML has tries: 4
         ["algo=grpo", "env=cartpole", "algo.preset=trl"],  # kl: unbiased, for whoever sets kl_coef
         ["algo=dqn", "env=cartpole", "algo.alpha=0.6"],  # its default
+        [*BEST, "evaluate_every=9"],  # of 100,000 steps
+        [*BEST, "evaluate_every=9", "iterations=10"],
         ["algo=ppo", "env=pendulum", "policy.log_std=-1"],
         ["algo=ppo", "env=gsm8k", "algo.horizon=none", "env.rows=2"],  # which is what happens
         ["algo=a2c", "env=cartpole", "algo.gae_lambda=0.9", "algo.advantage=gae"],
