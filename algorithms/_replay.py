@@ -22,6 +22,7 @@ from rlkit.fields import Choose, Count, Fraction, Natural, Needs, Output, Search
 from rlkit.paths import home
 
 PRIORITIZED = Needs("prioritized", True)
+Weights = Annotated[Fraction, PRIORITIZED, Needs("alpha")]
 Following = Annotated[float, Gt(0), Le(1), Search(1e-3, 0.05, log=True)]
 
 
@@ -39,7 +40,7 @@ class Replayed(policies.Optimization):
     prioritized: bool = False  # replay steps in proportion to (|TD error| + ε)^alpha, not evenly
     storage: Output | None = None  # folder in whose files the replay is kept, in place of memory and checkpoints
     alpha: Annotated[Fraction, PRIORITIZED] = 0.6  # exponent of the priorities; 0 replays evenly
-    beta: Annotated[Fraction, PRIORITIZED] = 0.4  # exponent of the importance weights at the start; it rises to 1
+    beta: Weights = 0.4  # exponent of the importance weights at the start; it rises to 1
 
 
 class OffPolicy(Algorithm):

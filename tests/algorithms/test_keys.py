@@ -46,6 +46,7 @@ ON = {
     "kl_target": 1e-4,
     "target_noise": 0.9,
     "epsilon_decay": 0.9,
+    "alpha": 0.6,
 }  # what others need above 0
 
 
@@ -175,6 +176,10 @@ def refused(*words: str) -> str:
             "algo.epsilon=0.3 does nothing with algo.epsilon_decay=0: it needs algo.epsilon_decay; give that, or leave",
         ),
         (["algo=dqn", "env=cartpole", "algo.epsilon=0", "algo.epsilon_decay=0"], "algo.epsilon=0 does nothing with"),
+        (
+            ["algo=sac", "env=pendulum", "algo.prioritized=true", "algo.alpha=0", "algo.beta=1"],
+            "algo.beta=1 does nothing with algo.alpha=0: it needs algo.alpha; give that, or leave algo.beta out",
+        ),
         (["algo=ppo", "env=cartpole", "policy.hidden=", "policy.share=all"], "does nothing with no hidden layers"),
         (
             ["algo=ppo", "env=cartpole", "algo.clip=inf", "algo.clip_schedule=linear"],
