@@ -123,6 +123,8 @@ def refuse(subject: Subject, asked: Evaluate) -> None:
             raise UserError(f"{given} counts correct answers and the score of this run is a return: leave it out")
     if asked.samples and not asked.pass_at:
         raise UserError(f"samples={asked.samples} are answers that pass_at counts: give pass_at=1,8 or others, too")
+    if asked.seed is not None and subject.env.scored(subject.policy) == "pairs" and not subject.env.plays:
+        raise UserError(f"seed={asked.seed} is for what an evaluation draws, and stored pairs are not: leave it out")
     if asked.video is None:
         return
     if subject.env.kind == "text":

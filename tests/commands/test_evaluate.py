@@ -239,6 +239,9 @@ def test_a_reward_model_ranks_pairs_and_writes_nothing(copy, capsys):
     found = measure(folder, "episodes=4", f"against={folder}")
     assert "sampled" not in found and found["against"]["p"] == 1 and "4 pairs" in capsys.readouterr().out
     assert "writes none" in refused(capsys, folder, "pass_at=1")
+    assert "seed=5 is for what an evaluation draws, and stored pairs are not: leave" in refused(
+        capsys, folder, "seed=5"
+    )
 
 
 def test_a_mistake_is_one_line_and_says_what_to_do(copy, tmp_path, capsys):
