@@ -56,6 +56,7 @@ class Lab:
             raise refused[FIRST]  # for a key that is wrong for all
         # Dynamic programming, which has no learning rate, comes before what has to try.
         self.learners = dict(sorted(self.learners.items(), key=lambda x: (tries(x[1]), x[0] != FIRST, x[0])))
+        self.refuse_idle()
         self.first = first or next(iter(self.learners))
         self.about = [
             {"name": n, "title": title(n), "summary": plugins.summary("algorithms", n)} for n in self.learners
@@ -63,9 +64,21 @@ class Lab:
         gamma = min(discount(self.learners[self.first].parts.algo.config), LARGEST)  # one for all
         self.rebuild({}, {name: {"gamma": gamma} for name in self.learners})
 
+    def refuse_idle(self) -> None:
+        """Refuse keys that do nothing, whichever algorithm of the page is looked at."""
+        said: list[UserError] = []
+        for name in self.learners:
+            try:
+                self.assemble(config.read([f"algo={name}", *self.words]))
+                return
+            except UserError as error:
+                said.append(error)
+        raise said[-1]  # of one that plays, where one does: fewer keys do nothing for it
+
     def build(self, name: str, fields: Mapping[str, object], given: Mapping[str, object]) -> Parts:
         """The algorithm on the environment as `rlkit.run` would put them together, with what was changed here."""
         asked = config.read([f"algo={name}", *self.words])
+        asked.argv = ()  # a key may do nothing for one algorithm and something for the next, as env.rows does
         asked.env.update(fields)
         asked.algo.update(given)
         return self.assemble(asked)

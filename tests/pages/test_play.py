@@ -15,8 +15,11 @@ import torch
 from support.served import Client, serve
 
 from rlkit import exact, play
+from rlkit.api import UserError
+from rlkit.pages.lab import Lab
 from rlkit.pages.server import LONGEST_BODY
 from rlkit.settings import plugins
+from rlkit.settings.assemble import assemble
 
 ROOT = Path(__file__).resolve().parents[2]
 WRONG = [
@@ -47,6 +50,17 @@ def test_the_map_offers_every_algorithm_that_keeps_a_table_and_models_first(lab:
         "Value iteration",
     )
     assert set(names[2:]) == {"q_learning", "sarsa", "expected_sarsa"}
+
+
+@pytest.mark.slow
+def test_a_key_that_does_nothing_for_one_algorithm_takes_none_from_the_map() -> None:
+    """Dynamic programming plays no copies, of which env.rows is the number."""
+    words = ["env=gridworld", "env.size=4", "env.goal=3,3", "env.trap=1,1"]
+    usual = Lab(words, assemble).learners.keys()
+    for first in (None, "value_iteration"):
+        assert Lab([*words, "env.rows=1"], assemble, first).learners.keys() == usual
+    with pytest.raises(UserError, match=r"^env\.luck=own does nothing: it needs an algorithm that plays several"):
+        Lab([*words, "env.rows=1", "env.slip=0.2", "env.luck=own"], assemble)
 
 
 @pytest.mark.slow
