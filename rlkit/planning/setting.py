@@ -57,6 +57,8 @@ class Setting:
             raise UserError(f"{key}={getattr(self, key)} is for engine=vllm: the native engine is on each GPU")
         if self.engine_gpus >= self.gpus:
             raise UserError(f"engine_gpus={self.engine_gpus} of gpus={self.gpus}: none is left to learn; give fewer")
+        if self.shard == "full" and self.learners == 1:
+            raise UserError("shard=full does nothing with one GPU that learns: leave it out, or give more with gpus=N")
         if self.tensor > self.machine:
             raise UserError(
                 f"tensor={self.tensor} spans several machines of machine={self.machine} GPUs: only an engine within "

@@ -93,6 +93,8 @@ def test_help_lists_keys_and_models(capsys: pytest.CaptureFixture[str]) -> None:
         (["gpus=0"], "gpus=0 is not allowed"),
         (["gpus=8", "prompts=12"], "prompts=12 cannot be spread over 8 GPUs"),
         (["gpus=8", "tensor=2"], "tensor=2 is for engine=vllm"),
+        (["policy.shard=full"], "shard=full does nothing with one GPU that learns: leave it out"),
+        (["gpus=2", "engine=vllm", "engine_gpus=1", "shard=full"], "shard=full does nothing with one GPU that learns"),
         (["gpus=8", "engine=vllm", "policy.rows=16"], "rows=16 is for engine=native: of vLLM, as many rows as fit"),
         (["gpus=8", "engine=vllm", "tensor=3"], "tensor=3 does not divide the 8 GPUs that write"),
         (["gpus=16", "engine=vllm", "tensor=16"], "tensor=16 spans several machines of machine=8 GPUs"),

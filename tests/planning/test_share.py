@@ -109,7 +109,7 @@ def test_a_reference_is_a_copy_of_the_weights_that_learn() -> None:
 
 
 def test_one_gpu_waits_for_no_other_and_shards_nothing() -> None:
-    step = predict(Setting(model="0.5b", shard="full"), SMALL)
+    step = predict(Setting(model="0.5b"), SMALL)
     assert (step.between, step.sharded, step.memory.gathered) == (0, False, 0)
 
 
