@@ -54,7 +54,8 @@ def conduct(tune: Tune, keys: Keys, command: str) -> Conducted:
         at_once, away = comparing.crew(problem.jobs(0, {}, out / "trials"), tune.workers)
         settings, workers = settled(problem, out, at_once)
         study = Study(out, problem.space, tune.sampler, tune.pruner, tune.sampler_seed)
-        refuse_link(out / "trials")
+        for name in ("trials", FRESH):
+            refuse_link(out / name)
         check_default(problem, out)
         prepare_folder(out / "trials")
         for folder in (out, out / "trials"):
@@ -168,5 +169,7 @@ def measured(problem: Problem, best: Trial, out: Path, workers: int | str) -> co
     there, _ = plan.plan(plan.parse([*words, f"out={out / FRESH}"]))
     # by what was the best of fewer trials
     held = any(grid.another(job) for job in (*there, *plan.of_other_seeds(there)))
-    words.append(f"out={out / (f'{FRESH}-{best.number}' if held else FRESH)}")
+    place = out / (f"{FRESH}-{best.number}" if held else FRESH)
+    refuse_link(place)
+    words.append(f"out={place}")
     return comparing.conduct(plan.parse(words), f"python -m rlkit.compare {shlex.join(words)}")

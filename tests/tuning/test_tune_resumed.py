@@ -222,6 +222,23 @@ def test_other_folders_and_damaged_files_are_refused(tmp_path: Path, carried: li
         conducted(tmp_path / "s")
 
 
+@pytest.mark.slow
+def test_a_link_in_place_of_the_fresh_runs_is_refused(
+    tmp_path: Path, carried: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conducted(tmp_path / "s", "trials=2")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "s" / "fresh").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match="fresh is a link"):
+        conducted(tmp_path / "s")
+    monkeypatch.setattr(grid, "another", lambda job: ("algo.lr", "") if "fresh" in str(job.folder) else None)
+    (tmp_path / "s" / "fresh").unlink()
+    for number in range(1, 6):  # whichever is the best
+        (tmp_path / "s" / f"fresh-{number}").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match=r"fresh-\d is a link"):
+        conducted(tmp_path / "s")
+
+
 def begin(out: Path, *words: str) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "rlkit.tune", *words, f"out={out}"]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
