@@ -62,7 +62,7 @@ def launcher() -> str:
 def lost() -> str:
     """Advice after a rank was lost."""
     there = f"the newest checkpoint is of iteration {saved}" if saved else "no checkpoint was written"
-    return f"{there}; continue with: {command}" if saved and command else f"{there}; start the run again"
+    return f"{there}; continue with: {command}" if command else f"{there}; start the run again"
 
 
 def first() -> bool:

@@ -81,6 +81,7 @@ def begin(parts: Parts, given: config.Given, watch: Watch) -> tuple[Path, Progre
     with locked(folder, given):
         ranks.by_first(lambda: start(parts, given, folder))
         ranks.note_begun(os.path.realpath(folder))
+        ranks.command = again(folder, given)  # from here on there is something to resume
         return folder, execute(parts, given, folder, Progress(), {}, watch)
 
 
@@ -199,8 +200,7 @@ def locked(folder: Path, given: config.Given) -> Iterator[None]:
         lock = FileLock(folder / ".lock")
         try:
             ranks.by_first(lambda: occupy(lock, folder))
-            if ranks.size() > 1:
-                ranks.command = again(folder, given)
+            ranks.saved, ranks.command = 0, "" if given.resume is None else again(folder, given)
             yield
         except (KeyboardInterrupt, WorkerDied) as error:  # the second Ctrl-C
             raise type(error)("; ".join([*map(str, error.args), f"continue with: {again(folder, given)}"])) from None

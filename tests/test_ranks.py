@@ -147,20 +147,24 @@ LONG = ("algo=grpo", "env=gsm8k", "env.rows=4", "env.max_tokens=16", "checkpoint
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("every", "told"), [(1, "the newest checkpoint is of iteration "), (1000, "no checkpoint was written; ")]
+)
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="children are listed in /proc")
-def test_a_lost_rank_ends_the_others_and_the_run_goes_on_exactly(tmp_path: Path) -> None:
+def test_a_lost_rank_ends_the_others_and_the_run_goes_on_exactly(every: int, told: str, tmp_path: Path) -> None:
     cut, whole = tmp_path / "cut", tmp_path / "whole"
-    process = started(2, *LONG, "iterations=12", f"out={cut}")
+    words = [*(word for word in LONG if "checkpoint" not in word), f"checkpoint_every={every}", "iterations=12"]
+    process = started(2, *words, f"out={cut}")
     until_line(process, cut / "metrics.jsonl", 3)
     kill_a_rank(process, 1)
     began = time.monotonic()
     _, error = process.communicate(timeout=90)
     assert time.monotonic() - began < 60
     (line,) = [line for line in error.splitlines() if line.startswith("rlkit: ")] or [error]
-    assert line.startswith("rlkit: rank 1 was lost, so the other ranks end; the newest checkpoint is of iteration ")
+    assert line.startswith(f"rlkit: rank 1 was lost, so the other ranks end; {told}")
     assert line.endswith(f"continue with: torchrun --nproc-per-node 2 -m rlkit.run resume={cut}")
     assert not start.run(2, f"resume={cut}").returncode
-    assert not start.run(2, *LONG, "iterations=12", f"out={whole}").returncode
+    assert not start.run(2, *words, f"out={whole}").returncode
     assert apart(cut, whole) == 0
 
 
