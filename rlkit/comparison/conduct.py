@@ -88,14 +88,14 @@ def carry_out(jobs: list[grid.Job], workers: int | str | None, out: Path) -> dic
 
     def leave(*_: object) -> None:
         if not stop.exists():  # a closed terminal says it twice, and a cluster may
-            stop.touch()
+            grid.ask_to_stop(stop)
             raise KeyboardInterrupt
 
     try:
         with handled(dict.fromkeys(leaving(), leave)), warm.kept(grid.variables()):
             return watch(todo, grid.by_processes(todo, at_once, stop, away), stop)
     except KeyboardInterrupt:
-        stop.touch()
+        grid.ask_to_stop(stop)
         return None
 
 

@@ -271,6 +271,11 @@ def by_processes(
     return [pool.submit(carry_out, job, stop, away) for job in jobs]
 
 
+def ask_to_stop(stop: Path) -> None:
+    with suppress(OSError):  # a full or read-only disk: the runs cannot write either, and end by themselves
+        stop.touch()
+
+
 @contextmanager
 def alone(out: Path, what: str = "comparison") -> Iterator[None]:
     """Keep a second comparison, or search, out of a folder."""

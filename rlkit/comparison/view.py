@@ -12,7 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from rlkit.comparison.grid import Job, progress, summary, tail
+from rlkit.comparison.grid import Job, ask_to_stop, progress, summary, tail
 from rlkit.recording.files import is_number
 from rlkit.screen import Screen
 from rlkit.terminal import say
@@ -36,7 +36,7 @@ def watch(jobs: Sequence[Job], futures: Sequence["Future[str | None]"], stop: Pa
             view.show()
     finally:
         if not all(future.done() for future in futures):
-            stop.touch()
+            ask_to_stop(stop)
             running = view.count("running")
             say(f"stopping {running} run{'s' * (running != 1)}: each writes a checkpoint first ...")
             until_ended(futures)

@@ -5,7 +5,6 @@ import re
 import shutil
 import time
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
 from pathlib import Path
 from threading import Event
 
@@ -79,7 +78,7 @@ class Attempt:
                 break
             last.append(self.score(found))
         if self.given_up and not self.stop.exists():
-            self.stop.touch()
+            grid.ask_to_stop(self.stop)
 
     def score(self, found: list[float]) -> float:
         """The score of a finished run: its last evaluation, or the best one under measure=best; nan without one."""
@@ -201,8 +200,7 @@ def stop(active: Active) -> None:
     if running:
         say(f"stopping {len(running)} trial{'s' * (len(running) > 1)}: each run writes a checkpoint first ...")
     for attempt, _ in running:
-        with suppress(OSError):
-            attempt.stop.touch()
+        grid.ask_to_stop(attempt.stop)
     wait([future for _, future in running])
 
 

@@ -222,6 +222,14 @@ def test_ctrl_c_while_watching_stops_every_run(tmp_path, monkeypatch, capsys):
     assert "stopping 1 run" in capsys.readouterr().out
 
 
+def test_ctrl_c_where_no_file_can_be_made_waits_for_the_runs(tmp_path, monkeypatch):
+    [one], stop = [job(tmp_path, "works")], tmp_path / "gone" / ".stop"
+    monkeypatch.setattr(view.View, "show", lambda _: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        view.watch([one], grid.by_processes([one], 1, stop), stop)
+    assert grid.state(one) == "finished"
+
+
 def test_a_second_ctrl_c_leaves_no_run_behind_and_starts_none(tmp_path, monkeypatch):
     jobs, stop = [job(tmp_path, "stays"), job(tmp_path, "works")], tmp_path / ".stop"
     futures = grid.by_processes(jobs, 1, stop)
