@@ -108,7 +108,8 @@ def test_a_checkpoint_with_all_weights_goes_on(tmp_path: Path, monkeypatch: pyte
 
 
 def test_best_holds_the_policy_alone_and_is_measured(tmp_path: Path) -> None:
-    assert run.main([*RUNS["grpo"], *LORA, "iterations=2", "measure=best", f"out={tmp_path}"]) == 0
+    measured = ("iterations=2", "measure=best", "evaluate_every=1")
+    assert run.main([*RUNS["grpo"], *LORA, *measured, f"out={tmp_path}"]) == 0
     state = checkpoint.load(tmp_path, "best")
     assert state.keys() == {"run", "parts", "numbers", "progress"} and state["parts"].keys() == {"policy"}
     sizes = {x: (tmp_path / "checkpoints" / f"{x}.safetensors").stat().st_size for x in ("best", "latest")}
