@@ -114,7 +114,7 @@ CHECKS = {
     ),
     "explained_variance": Check(
         lambda x: (
-            (x["train/explained_variance"] < 0 and x["spread"] > 0.05 and x["progress"] > 0.1)
+            (x["train/explained_variance"] < -0.1 and x["spread"] > 0.05 and x["progress"] > 0.1)
             and not x["score"] > 0.1 * x["lowest"] + 0.9 * x["highest"]
         ),
         "the critic's explained variance is {train/explained_variance:.2f}, worse than a constant: lower algo.lr, "

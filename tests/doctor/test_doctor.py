@@ -170,6 +170,8 @@ def test_a_critic_that_has_nothing_to_explain_is_left_alone() -> None:
     bad = {"train/explained_variance": -5.0, "progress": 0.5}
     assert name(Doctor(), [bad | {"spread": 0.01}] * 20) == []
     assert name(Doctor(), [bad | {"spread": 0.5}] * 20) == ["explained_variance"]
+    nothing = {"train/explained_variance": -0.02, "progress": 0.5, "spread": 0.5}
+    assert name(Doctor(), [nothing] * 20) == [], "no observation tells what returns follow"
     seen = bad | {"spread": 0.5, "lowest": 9.0, "highest": 500.0}
     assert name(Doctor(), [seen | {"rollout/return": 470.0}] * 20) == []
     assert name(Doctor(), [seen | {"rollout/return": 20.0}] * 20) == ["explained_variance"]
