@@ -7,6 +7,8 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from rlkit.buffers import per_step
+
 
 def spreads(rows: TensorDict, size: int) -> Tensor:
     """How far the attempts at each prompt differ: the standard deviation of their scores, [N / size].
@@ -15,7 +17,7 @@ def spreads(rows: TensorDict, size: int) -> Tensor:
     """
     mask = rows["mask"]
     known = "advantage" in rows.keys()
-    advantage = rows["advantage"].expand_as(mask) if known else torch.zeros_like(mask, dtype=torch.float32)
+    advantage = per_step(rows["advantage"], mask) if known else torch.zeros_like(mask, dtype=torch.float32)
     mean = (advantage * mask).sum(-1) / mask.sum(-1).clamp(min=1)
     if size == 1:
         return torch.abs(mean)

@@ -112,8 +112,8 @@ class Live:
                 weighed = rows.copy().set("weight", losses.reduction(rows["mask"], "token"))  # as a minibatch has them
                 self.now |= buffers.in_parts(self.reported, weighed, policy.micro_steps)
         told: Json = {}
-        if "advantage" in rows.keys():
-            self.now["advantage"] = rows["advantage"].expand_as(rows["mask"])
+        if "log_prob" in rows.keys() and "advantage" in rows.keys():  # a demonstration's is 1: it was not played
+            self.now["advantage"] = buffers.per_step(rows["advantage"], rows["mask"])
         if "clip_fraction" in self.now:
             self.now["clipped"] = self.now.pop("clip_fraction").bool() & rows["mask"]
             told["clip_fraction"] = float(self.now["clipped"].sum() / steps)

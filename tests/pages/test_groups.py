@@ -27,6 +27,12 @@ def test_without_scores_advantages_are_compared_and_single_attempts_are_judged_b
     assert informative(rows([2, 2], None), 1) == []
 
 
+def test_one_advantage_for_a_row_is_that_of_each_of_its_steps() -> None:
+    played = rows([0, 0], [0.5, -1.0])
+    alone = played.clone().set("advantage", torch.tensor([0.5, -1.0]))
+    assert spreads(alone, 1).tolist() == spreads(played, 1).tolist() == [0.5, 1.0]
+
+
 def test_a_long_call_says_what_it_is_at() -> None:
     doing = Doing()
     assert doing.told()["steps"] == 0

@@ -41,3 +41,43 @@ def test_tokens_are_shown_where_an_own_loss_counts_its_clip_in_floats(tmp_path: 
     assert run.main([*words, "env.validation=2", "env.max_tokens=8", f"out={tmp_path / 'run'}"]) == 0
     with serving(choice.site([str(tmp_path / "run")], trust=True)) as client:
         assert "clipped" in client.post("play")["known"]
+
+
+ROWS = """
+from rlkit import buffers
+from rlkit.algorithms import reinforce
+
+Config = reinforce.Config
+
+
+class Rows(reinforce.Reinforce):
+    def credit(self, rollout):
+        rollout = super().credit(rollout)
+        return rollout.set("advantage", rollout["score"] - 0.5)  # one for each row
+
+    def loss(self, batch):
+        return super().loss(batch.copy().set("advantage", buffers.per_step(batch["advantage"], batch["mask"])))
+
+
+make = Rows
+"""
+
+
+@pytest.mark.slow
+def test_tokens_of_an_own_algorithm_with_one_advantage_for_a_row_are_shown(tmp_path: Path) -> None:
+    (tmp_path / "rows.py").write_text(ROWS)
+    words = [f"algo={tmp_path / 'rows.py'}", "env=gsm8k", "iterations=1", "env.rows=3", "env.test=2"]
+    assert run.main([*words, "env.validation=2", "env.max_tokens=8", f"out={tmp_path / 'run'}"]) == 0
+    with serving(choice.site([str(tmp_path / "run")], trust=True)) as client:
+        client.post("play")
+        for group in range(3):
+            [attempt] = client.post("group", group=group)["attempts"]
+            assert set(attempt["advantage"]) == {attempt["score"] - 0.5}
+
+
+@pytest.mark.slow
+def test_of_demonstrations_log_probabilities_alone_are_shown(tmp_path: Path) -> None:
+    words = ["algo=sft", "env=gsm8k", "iterations=1", "env.rows=2", "env.test=2", "env.validation=2"]
+    assert run.main([*words, f"out={tmp_path / 'run'}"]) == 0
+    with serve(str(tmp_path / "run")) as client:
+        assert client.post("play")["known"] == ["log_prob"]
