@@ -116,8 +116,14 @@ def of_actions(rollout: TensorDict, env: Env) -> Found:
     }
 
 
+ROUNDING = 100  # units of the last place by which equal returns may differ
+
+
 def of_credit(credited: TensorDict) -> Found:
-    """How far advantages reach, and 1 − Var(R − V)/Var(R): what of the returns the critic explains."""
+    """How far advantages reach, and 1 − Var(R − V)/Var(R): what of the returns the critic explains.
+
+    nan where returns are equal up to rounding: R is the sum of the advantage and V, so it keeps some of what V had.
+    """
     mask = credited["mask"]
     found: Found = {}
     if "advantage" in credited.keys():
@@ -131,8 +137,10 @@ def of_credit(credited: TensorDict) -> Found:
             }
     if {"value", "return"} <= set(credited.keys()) and "advantage" in found:
         target, value = (per_step(credited[key], mask)[mask] for key in ("return", "value"))
-        spread = target.std()
-        found["train/explained_variance"] = 1 - ((target - value).std() / spread).square()
+        spread, largest = target.std(), torch.maximum(target.abs(), value.abs()).max()
+        explained = 1 - ((target - value).std() / spread).square()
+        differ = spread > ROUNDING * torch.finfo(target.dtype).eps * largest
+        found["train/explained_variance"] = torch.where(differ, explained, math.nan)
         found["spread"] = spread / target.mean().abs()
     return found
 

@@ -1,6 +1,7 @@
 """Each way in which a control run may be sick is produced, and named once with its remedy."""
 
 import json
+import math
 import os
 import signal
 from pathlib import Path
@@ -156,6 +157,17 @@ def test_explained_variance_and_the_share_of_one_step_are_what_they_say() -> Non
     found = of_credit(TensorDict(data, batch_size=[1]))
     assert float(found["advantage"]) == 4 and float(found["peak"]) == pytest.approx(0.75)
     assert float(found["train/explained_variance"]) == pytest.approx(1 - 0.25 / (5 / 3))
+
+
+@pytest.mark.parametrize("score", [0.0, 1.0])
+def test_what_rounding_leaves_of_equal_returns_is_not_explained(score: float) -> None:
+    value = torch.linspace(-0.3, 0.7, 64).unsqueeze(0)
+    advantage = (score - value) / 3 + (score - value) * 2 / 3
+    data = {"advantage": advantage, "value": value, "return": advantage + value, "mask": value > -1}
+    assert float(data["return"].std()) > 0
+    assert math.isnan(float(of_credit(TensorDict(data, batch_size=[1]))["train/explained_variance"]))
+    apart = {**data, "return": data["return"] + 1e-4 * torch.arange(64)}
+    assert float(of_credit(TensorDict(apart, batch_size=[1]))["train/explained_variance"]) < 0
 
 
 def test_what_is_given_once_a_row_holds_for_each_of_its_steps() -> None:
