@@ -85,9 +85,9 @@ class Doctor:
         )
         self.penalties = env.penalties if isinstance(env, rivals.Weighs) else ()
         x |= {"progress": algo.progress, "longest": env.longest or math.nan}
-        if self.update:
-            x["train/update_ratio"] = self.update[0] / max(self.update[1], 1e-30)
-            self.update = []
+        if self.update and self.update[1]:  # weights that are all 0 have no size
+            x["train/update_ratio"] = self.update[0] / self.update[1]
+        self.update = []
         if env.scoring:
             x["scoring"] = env.scoring - self.scoring
             x["time/reward_share"] = x["scoring"] / (time.perf_counter() - self.began)

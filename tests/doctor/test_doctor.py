@@ -67,6 +67,28 @@ def test_an_update_is_measured_on_the_first_step_and_not_on_tables(tmp_path: Pat
     assert "train/update_ratio" not in lines(tmp_path / "r")[0]
 
 
+WITH_ADAM = """
+from rlkit.algorithms.q_learning import *
+
+
+class Adam(QLearning):
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.optimizer = torch.optim.Adam(self.policy.parameters(), lr=0.01)
+
+
+make = Adam
+"""
+
+
+def test_a_first_step_from_zero_has_no_ratio(tmp_path: Path) -> None:
+    file = tmp_path / "adam.py"
+    file.write_text(WITH_ADAM)
+    alarms(tmp_path / "r", f"algo={file}", "env=gridworld", "iterations=8")
+    ratios = [line.get("train/update_ratio", 0.0) for line in lines(tmp_path / "r")]
+    assert 0.1 < max(ratios) < 1
+
+
 @pytest.mark.slow
 def test_steps_that_are_nearly_all_clipped_are_named(tmp_path: Path) -> None:
     memorised = ["env.rows=1", "algo.horizon=2", "algo.epochs=100", "algo.lr=3e-3", "algo.clip=1e-6"]
