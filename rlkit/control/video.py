@@ -181,7 +181,7 @@ def without_screen() -> bool:
 
 
 def write_gif(frames: Sequence[Frame], path: str | Path | BinaryIO) -> None:
-    """Write frames as an animated GIF that repeats; each picture says its step, its action and the return so far."""
+    """Write frames as an animated GIF that repeats; each picture says its step and the return so far."""
     from PIL import Image
 
     every = -(-len(frames) // MOST)

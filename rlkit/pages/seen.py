@@ -1,6 +1,7 @@
 """What a replay shows of an observation: its numbers with their names, or the image that it is."""
 
 import io
+from typing import TYPE_CHECKING
 
 import numpy as np
 from gymnasium.spaces import Box
@@ -11,6 +12,11 @@ from rlkit.control.env import ControlEnv
 from rlkit.control.vector import Array
 from rlkit.pages.server import Json
 from rlkit.policies.encoders import channels_last, is_image
+
+if TYPE_CHECKING:
+    from rlkit.api import AnySpace
+
+Action = list[float] | float | None  # None: the end
 
 MOST = 64  # numbers of an observation that are shown
 SIDE = 320  # pixels of a small image, at least
@@ -29,9 +35,17 @@ def told(env: ControlEnv, frames: list[video.Frame]) -> Json:
         "names": {"observation": own or list(called.observation), "action": list(called.action)},
         "observation": np.hstack([x for _, x in parts]).tolist() if few else None,
         "reward": [frame["reward"] for frame in frames],
-        "action": [frame["action"] for frame in frames],
+        "action": [executed(env.action_space, frame["action"]) for frame in frames],
         "value": [frame["value"] for frame in frames],
     }
+
+
+def executed(space: "AnySpace | None", action: Action) -> Action:
+    """What the environment got of an action: clipped or rounded to a Box, and counted from the start of a Discrete."""
+    if action is None or space is None or spaces.is_composite(space):
+        return action
+    found = np.asarray(spaces.executed(space, np.array([action]))[0])
+    return (found.astype(int) if found.dtype == bool else found).ravel().tolist() if found.ndim else found.item()
 
 
 def images(env: ControlEnv, frames: list[video.Frame]) -> list[Array] | None:
