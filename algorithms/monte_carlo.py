@@ -50,7 +50,7 @@ class MonteCarlo(Prediction):
     def credit(self, rollout: TensorDict) -> TensorDict:
         state, gamma = rollout["observation"], self.config.gamma
         cut = rollout["done"] & ~rollout["terminated"]
-        reward = rollout["reward"].double() + gamma * cut * self.policy(rollout["next_observation"])
+        reward = rollout["reward"].double() + gamma * (cut * self.policy(rollout["next_observation"]))
         steps = rollout.copy().set("return", returns.reward_to_go(reward, rollout["done"], gamma))
         if self.config.visits == "first":
             steps["mask"] = first_visits(state, rollout["mask"], len(self.policy.visits))

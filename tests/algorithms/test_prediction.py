@@ -113,8 +113,9 @@ def test_a_constant_step_moves_by_lr_and_visits_to_one_state_share_it() -> None:
 @pytest.mark.parametrize(("terminated", "tail"), [(True, 0.0), (False, 10.0)])
 def test_an_episode_cut_short_goes_on_with_v_and_one_that_ended_does_not(terminated: bool, tail: float) -> None:
     env = Tape([[(1, 1.0), (2, 2.0)]], terminated=terminated)
-    algo = given(algorithm("monte_carlo", env, gamma=0.5))
-    assert_close(target(algo, env), torch.tensor([[2 + tail / 4, 2 + tail / 2]], dtype=torch.float64))
+    algo = given(algorithm("monte_carlo", env, gamma=0.9))  # in float32 0.9 would be 0.89999998
+    wanted = torch.tensor([[2.8 + 0.81 * tail, 2 + 0.9 * tail]], dtype=torch.float64)
+    assert_close(target(algo, env), wanted, rtol=1e-14, atol=0)
 
 
 def test_counting_first_visits_leaves_the_number_of_steps_played_alone() -> None:
