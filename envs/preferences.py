@@ -16,7 +16,7 @@ from rlkit.seeding import derive
 from rlkit.text import PROMPT, Pair, PairEnv, TextEnv
 from rlkit.text.preferring import REFERENCE, pairs_from
 from rlkit.text.problems import MARKER, Problem, bare, embedded
-from rlkit.text.sources import hold_out, read_jsonl
+from rlkit.text.sources import hold_out, read_jsonl, tell_unread
 from rlkit.text.templates import Draw
 
 Size = Annotated[int, Ge(1), Le(100_000)]
@@ -44,6 +44,7 @@ def make(config: Config, seed: int, device: str | torch.device) -> PairEnv:
     if not config.source.endswith((".jsonl", ".json")):
         raise UserError(f"env.source={config.source!r} is not a source of pairs; allowed are embedded or PATH.jsonl")
     pairs = pairs_from(read_jsonl(home(config.source)))
+    tell_unread(home(config.source), {"validation": config.validation, "test": config.test})
     most = max(1, len(pairs) // 10)
     sizes = {"test": min(config.test, most), "validation": min(config.validation, most)}
     splits: dict[str, list[Pair]] = {"train": [], "validation": [], "test": []}

@@ -5,12 +5,13 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from rlkit import memory
 from rlkit.api import UserError
 from rlkit.paths import home
+from rlkit.terminal import warn
 from rlkit.text.problems import Problem
 from rlkit.text.reading import extract
 
@@ -132,6 +133,14 @@ def check_no_folder(source: str) -> None:
     if source and os.path.isdir(home(source)):
         file = os.path.join(source, "train.jsonl")
         raise UserError(f"env.source={source} is a folder here: give its file of problems, as in env.source={file}")
+
+
+def tell_unread(path: Path, sizes: Mapping[str, int]) -> None:
+    """Say in one line each which files beside this one look like splits and are not read; sizes: most rows of each."""
+    for split, size in sizes.items():
+        beside = path.with_name(f"{split}.jsonl")
+        if size and beside != path and beside.is_file():
+            warn(f"{path.name}: {beside.name} beside it is not read; the {split} split is held out of {path.name}")
 
 
 def is_hub_id(source: str) -> bool:

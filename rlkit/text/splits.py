@@ -9,7 +9,7 @@ from rlkit.api import UserError
 from rlkit.paths import home
 from rlkit.terminal import warn
 from rlkit.text.problems import Problem
-from rlkit.text.sources import Row, check_no_folder, hold_out, hub_rows, is_hub_id, read_jsonl
+from rlkit.text.sources import Row, check_no_folder, hold_out, hub_rows, is_hub_id, read_jsonl, tell_unread
 
 PARTS = ("train", "validation", "test")  # a hub dataset may have others, which are not read
 Read = Callable[[list[Row]], list[Problem]]  # rows to checked problems
@@ -30,6 +30,7 @@ def load(source: str, read: Read, sizes: Mapping[str, int], allowed: str) -> tup
         if beside.is_file() and beside.resolve() != path.resolve():
             rows["test"] = read(read_jsonl(beside))
         name = path.name  # without the folder: a resumed run has an absolute path, and prints the same
+        tell_unread(path, {"validation": sizes["validation"]})
         if "test" in rows:
             name += f" and {beside.name}"
     elif is_hub_id(source):
@@ -46,12 +47,17 @@ def load(source: str, read: Read, sizes: Mapping[str, int], allowed: str) -> tup
     rows = _of_all_columns(rows)
     problems = _split(rows, sizes)
     _tell_shared(rows, problems, name)
-    return problems, f"{name} ({counted(problems)})"
+    return problems, f"{name} ({counted(problems, rows)})"
 
 
-def counted(problems: Mapping[str, Sequence[Problem]]) -> str:
-    """The number of problems in each split, as text."""
-    return ", ".join(f"{len(rows):,} {split}" for split, rows in problems.items())
+def counted(problems: Mapping[str, Sequence[Problem]], given: Mapping[str, Sequence[Problem]] | None = None) -> str:
+    """The number of problems in each split, as text; of a split that is given, and has more, also that of its rows."""
+    held = {split: len(rows) for split, rows in (given or {}).items() if split != "train"}
+
+    def size(split: str, count: int) -> str:
+        return f"{count:,} of {held[split]:,}" if held.get(split, 0) > count else f"{count:,}"
+
+    return ", ".join(f"{size(split, len(rows))} {split}" for split, rows in problems.items())
 
 
 def _of_all_columns(rows: Mapping[str, Sequence[Problem]]) -> dict[str, list[Problem]]:

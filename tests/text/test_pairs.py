@@ -75,6 +75,14 @@ def test_a_file_of_pairs_is_read_and_held_out(tmp_path):
         preferences.make(preferences.Config(source="nothing"), 0, "cpu")
 
 
+def test_files_of_other_splits_beside_the_pairs_are_named(tmp_path, capsys):
+    rows = [{"prompt": f"{n}?", "chosen": "a", "rejected": "b"} for n in range(20)]
+    write(tmp_path / "test.jsonl", rows)
+    preferences.make(preferences.Config(source=write(tmp_path / "train.jsonl", rows)), 0, "cpu")
+    told = "train.jsonl: test.jsonl beside it is not read; the test split is held out of train.jsonl\n"
+    assert capsys.readouterr().err == told
+
+
 def test_of_a_reward_model_held_out_pairs_are_ranked():
     world = PairEnv({"train": pairs(), "validation": pairs(), "test": []}, rows=3, seed=0)
     scores = world.evaluate(Judge(lambda prompt, text: float(text == "yes, it is") * (prompt != "1?")))

@@ -40,6 +40,18 @@ def test_a_test_file_beside_it_is_the_test_split_and_every_row_can_be_trained_on
     assert sizes(gsm8k.Config(source=source, validation=0)) == [100, 0, 7]
 
 
+def test_what_is_not_read_of_the_files_of_a_dataset_is_said(tmp_path, capsys):
+    source = write(tmp_path / "train.jsonl", questions(20))
+    write(tmp_path / "test.jsonl", questions(7, 1000))
+    write(tmp_path / "validation.jsonl", questions(5, 2000))
+    _, described = gsm8k.load(gsm8k.Config(source=source, test=4))
+    assert described == "train.jsonl and test.jsonl (18 train, 2 validation, 4 of 7 test)"
+    told = "train.jsonl: validation.jsonl beside it is not read; the validation split is held out of train.jsonl\n"
+    assert capsys.readouterr().err == told
+    gsm8k.load(gsm8k.Config(source=source, validation=0))
+    assert not capsys.readouterr().err
+
+
 def test_equal_questions_are_never_split(tmp_path):
     source = write(tmp_path / "mine.jsonl", questions(50) * 2)
     problems, _ = gsm8k.load(gsm8k.Config(source=source))
