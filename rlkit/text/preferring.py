@@ -19,6 +19,7 @@ from rlkit.text.rows import conversation, prompt_turns, refuse_told
 from rlkit.text.sources import Row, text_field
 
 REFERENCE = ("ref_chosen_logps", "ref_rejected_logps")
+ASKED = ("question", "instruction", "query", "input")  # what other data sets call a prompt
 LEAST = -1e9  # least log-probability of a text: no token is below e^-1000, and no text has a million tokens
 T = TypeVar("T")
 
@@ -71,6 +72,7 @@ def _texts(where: str, row: dict[str, object]) -> tuple[tuple[Turn, ...], str, s
     _check_differ(where, chosen, rejected)
     if "prompt" in row:
         return (), text_field(where, row, "prompt"), chosen, rejected
+    _check_asked(where, row, chosen)
     end = shared(chosen, rejected)
     if end and chosen[end] != rejected[end] and chosen[end - 1] == " ":
         end -= 1  # the space belongs to the sides
@@ -104,6 +106,14 @@ def _chat(where: str, row: dict[str, object]) -> tuple[tuple[Turn, ...], str, st
 def _check_differ(where: str, chosen: object, rejected: object) -> None:
     if chosen == rejected:
         raise UserError(f"{where}: 'chosen' and 'rejected' are the same text, so nothing is preferred; drop such rows")
+
+
+def _check_asked(where: str, row: dict[str, object], chosen: str) -> None:
+    """Refuse a row whose prompt has another name: what its sides begin with alike would be taken for the prompt."""
+    for key in ASKED:
+        text = row.get(key)
+        if isinstance(text, str) and text.strip() not in chosen:
+            raise UserError(f"{where}: 'prompt' is missing, and the sides do not repeat the {key!r}: call it 'prompt'")
 
 
 def _check_prompt(where: str, there: bool, found: str) -> None:

@@ -38,6 +38,7 @@ TEXTS: list[Row] = [
     {"chosen": "The sky is blue", "rejected": "The sky is black"},  # cut within a word, as TRL does
     {"chosen": "Yes.", "rejected": "Yes. Or no"},  # one begins with the other
     {"chosen": "a b c", "rejected": "a b d", "score": 3},
+    {"question": "2 + 3?", "chosen": "2 + 3? It is 5", "rejected": "2 + 3? No idea"},  # both sides repeat it
 ]
 CHATS: list[Row] = [
     {"prompt": BEFORE[-1:], "chosen": [BLUE], "rejected": [GREEN]},
@@ -201,6 +202,7 @@ def test_a_bad_row_is_one_line_with_its_number(tmp_path: Path, bad: Row, words: 
     ("row", "words"),
     [
         ({"chosen": "yes", "rejected": "no"}, "'prompt' is missing, and 'chosen' and 'rejected' begin differently"),
+        ({"question": "2?", "chosen": "It is 2", "rejected": "It is 3"}, "sides do not repeat the 'question': call it"),
         ({"chosen": " a", "rejected": " b"}, "'prompt' is missing"),  # a blank is not a prompt
         ({"chosen": "yes", "rejected": "yes"}, "are the same text"),
         ({"prompt": None, "chosen": "so 1", "rejected": "so 2"}, "'prompt' is null"),
