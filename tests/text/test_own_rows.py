@@ -83,6 +83,15 @@ def test_a_prompt_is_given_as_it_is_or_in_a_template(tmp_path):
     assert env.asking.prompts(env.problems["test"], Parrot())[0] == f"Now {env.problems['test'][0].question}!"
 
 
+def test_a_column_that_a_prompt_seems_to_ask_for_is_named(tmp_path, capsys):
+    env = made(tmp_path, rows(), "says", prompt="{question} ({level})")
+    assert env.asking.prompts(env.problems["test"], Parrot())[0].endswith(" ({level})")
+    told = "env.prompt has {level}, which stays as it is: only {question} is filled in, no column\n"
+    assert capsys.readouterr().err == told
+    made(tmp_path, rows(), "says", prompt=r"{question} Write \boxed{level}, or {name}.")
+    assert not capsys.readouterr().err
+
+
 def test_what_is_a_special_token_elsewhere_is_text_in_a_row(tmp_path):
     policy = model()
     end = policy.tokenizer.core.id_to_token(policy.tokenizer.eos_id)
