@@ -35,6 +35,7 @@ class Config(TextConfig):
 
 
 def make(config: Config, seed: int, device: str | torch.device) -> TextEnv:
+    check_stops(config.stop)
     options = options_of(config)
     sizes = {"train": config.train, "validation": config.validation, "test": config.test}
     found = [reasoning.problems(task, chosen, sizes) for task, chosen in options.items()]
@@ -57,6 +58,16 @@ def make(config: Config, seed: int, device: str | torch.device) -> TextEnv:
         grading=Grading(scorers=scorers, beside=(reasoning.solver(options),), packages=("reasoning-gym",)),
         weights=weights if len(weights) > 1 else {},
     )
+
+
+def check_stops(stops: Sequence[str]) -> None:
+    """Refuse a stop string that takes away </answer>: the scorer would read all of the text in its place."""
+    for stop in stops:
+        if stop.lstrip().startswith(reasoning.CLOSE.rstrip(">")):
+            raise UserError(
+                f"env.stop={one_line(stop)}: the scorer does not see a stop string, and looks for {reasoning.CLOSE}; "
+                "leave it out, as the last answer of a text counts"
+            )
 
 
 def check_graders(key: str, names: str, rows: Sequence[Problem]) -> None:

@@ -190,6 +190,11 @@ def test_without_the_package_one_line_names_the_command(monkeypatch: pytest.Monk
         reasoning.tasks()
 
 
+def test_a_stop_string_does_not_take_the_end_of_an_answer_away() -> None:
+    with pytest.raises(UserError, match=r"^env.stop=</answer>: the scorer does not see a stop string, and looks for"):
+        env_reasoning.check_stops(["\n\n", "</answer>"])
+
+
 def test_a_problem_that_cannot_be_made_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
