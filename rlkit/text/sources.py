@@ -102,8 +102,10 @@ def kind_of(row: dict[str, object]) -> str:
     return str(kind) if isinstance(kind, str | int | float) and not isinstance(kind, bool) else ""
 
 
-def hub_rows(name: str) -> dict[str, list[Row]]:
-    """The splits of a hub dataset `owner/name` (its configuration `main`, or else the first); needs `datasets`.
+def hub_rows(name: str) -> tuple[str, dict[str, list[Row]]]:
+    """What is read of a hub dataset `owner/name`, and its splits; needs `datasets`.
+
+    It is the configuration `main`, or else the first.
 
     Raises: UserError also where a folder has that name: `datasets` would read the folder, without a fingerprint of it.
     """
@@ -122,7 +124,8 @@ def hub_rows(name: str) -> dict[str, list[Row]]:
             f"env.source={name} could not be loaded from the hub ({type(error).__name__}: {_reason(error)}); check the "
             "name and the connection, or download the rows and give env.source=PATH.jsonl, or use env.source=embedded"
         ) from error
-    return {
+    several = f", configuration {chosen} of {len(configurations)}" if len(configurations) > 1 else ""
+    return f"hub dataset {name}{several}", {
         split: [(f"{name}/{split}:{number}", dict(row)) for number, row in enumerate(rows, 1)]
         for split, rows in loaded.items()
     }

@@ -34,7 +34,7 @@ def load(source: str, read: Read, sizes: Mapping[str, int], allowed: str) -> tup
         if "test" in rows:
             name += f" and {beside.name}"
     elif is_hub_id(source):
-        name, found = f"hub dataset {source}", hub_rows(source)
+        name, found = hub_rows(source)
         if "train" not in found:
             raise UserError(
                 f"{name} has no split 'train' (it has: {', '.join(found)}); use one that has, or a JSONL file"

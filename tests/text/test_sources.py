@@ -144,6 +144,27 @@ def test_a_hub_dataset_is_read_like_a_file(monkeypatch):
     assert sizes(gsm8k.Config(source="openai/gsm8k")) == [27, 3, 5]
 
 
+@pytest.mark.parametrize(
+    ("names", "chosen", "said"),
+    [
+        (["socratic", "main"], "main", "hub dataset a/b, configuration main of 2 ("),
+        (["algebra", "geometry"], "algebra", "hub dataset a/b, configuration algebra of 2 ("),
+        (["default"], "default", "hub dataset a/b ("),
+    ],
+)
+def test_of_several_configurations_of_a_hub_dataset_the_read_one_is_named(monkeypatch, names, chosen, said):
+    class Several(Hub):
+        def get_dataset_config_names(self, name):
+            return names
+
+        def load_dataset(self, name, configuration):
+            assert configuration == chosen
+            return super().load_dataset(name, "main")
+
+    monkeypatch.setitem(sys.modules, "datasets", Several())
+    assert gsm8k.load(gsm8k.Config(source="a/b"))[1].startswith(said)
+
+
 def test_other_splits_of_a_hub_dataset_are_not_read(monkeypatch):
     class Wide(Hub):
         def load_dataset(self, name, configuration):
