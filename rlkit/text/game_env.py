@@ -155,8 +155,9 @@ class GameEnv(InWords):
     def evaluate(
         self, policy: Plays, episodes: int | None = None, split: Split = "validation", greedy: bool = True
     ) -> Scores:
-        """The scores of the first `episodes` games of a split, the same ones for every run; see `metric`."""
-        count = min(episodes or self.splits[split], self.splits[split])
+        """The scores of the first `episodes` games of a split; see `metric`."""
+        usual = self.splits["test" if split == "train" else split]  # there are 2^31 training games
+        count = min(episodes or usual, self.splits[split])
         if not count:
             raise UserError(f"{self.source}: no {split} games; hold some out with env.{split}=N")
         draw, seeds = generator(self.seed, "evaluate", split, self._sampled), self._seeds(split, count)
@@ -214,5 +215,7 @@ class GameEnv(InWords):
         return derive(self.seed, "game", index) % SEEDS
 
     def _seeds(self, split: str, count: int) -> list[int]:
-        """The seeds of the games; they are the same for every run, so that runs can be compared."""
+        """The seeds of the games; those held out are the same for every run, so that runs can be compared."""
+        if split == "train":  # the first that this run plays
+            return [self._train(index) for index in range(count)]
         return [derive(0, "game", split, index) % SEEDS for index in range(count)]

@@ -84,6 +84,14 @@ def test_evaluation_plays_the_same_games_for_every_run_and_others_for_each_split
     assert one.metric == "return" and one.scored(chatter) == "episodes"
 
 
+def test_of_the_training_games_those_that_the_run_plays_first_are_measured() -> None:
+    world, chatter = env(splits={"validation": 2, "test": 6}), Chatter(right)
+    found = world.evaluate(chatter, None, "train")  # there are 2^31 of them
+    assert len(found.score) == 6 and len(world.evaluate(chatter, 9, "train").score) == 9
+    said = [str(int(row[0]) - ord("0")) for row in world.rollout(chatter)["observation"]]
+    assert [sample["prompt"].strip() for sample in found.samples or ()][:4] == said
+
+
 def test_samples_show_the_whole_dialog() -> None:
     world, chatter = env(), Chatter(right)
     batch = world.rollout(chatter)
