@@ -5,7 +5,7 @@ import logging
 import random
 from array import array
 from collections import deque
-from collections.abc import ItemsView, Iterable, Iterator, KeysView, ValuesView
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from collections.abc import Set as AbstractSet
 from copy import copy
 from functools import partial
@@ -261,6 +261,15 @@ def put_back(owner: dict[str, Any], key: str, value: Any) -> None:
         owner[key] = frozenset(value)
     else:  # plain values, and a number that has become one of another kind
         owner[key] = value.to(x.device) if isinstance(x, Tensor) and isinstance(value, Tensor) else value
+
+
+def shared_by(named: Mapping[str, object]) -> str:
+    """The first two names of one value that `put_back` fills in place, such as a tensor or a list; empty without."""
+    first: dict[int, str] = {}
+    for name, x in named.items():
+        if isinstance(x, Tensor | np.ndarray | dict | list | set | deque) and first.setdefault(id(x), name) != name:
+            return f"'{first[id(x)]}' and '{name}'"
+    return ""
 
 
 def check_alike(found: object, wanted: object, shapes: bool) -> None:

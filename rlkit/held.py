@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlkit import shards
+from rlkit import attributes, shards
 from rlkit.api import Algorithm, Env, State
 from rlkit.attributes import COLLECTIONS, PLAIN, STATE, TORCH, can_be_saved, check_numbers, digest, form, is_state
 from rlkit.errors import Diverged, UserError
@@ -35,7 +35,7 @@ def owner(algo: Algorithm, name: str) -> dict[str, Any]:
     *path, last = name.split(".")
     here: object = algo
     for key in path:
-        here = attributes(here).get(key)
+        here = held_by(here).get(key)
     for found in places(here):
         if last in found:
             return found
@@ -43,7 +43,7 @@ def owner(algo: Algorithm, name: str) -> dict[str, Any]:
     raise UserError(f"{kind}.saved names '{name}', and there is no such attribute: remove it, or set it")
 
 
-def attributes(x: object) -> dict[str, Any]:
+def held_by(x: object) -> dict[str, Any]:
     """Attributes by name; for a module including its children, parameters and buffers."""
     return {key: held for found in places(x) for key, held in found.items()}
 
@@ -54,8 +54,8 @@ def places(x: object) -> list[dict[str, Any]]:
     return [*own, x._modules, x._parameters, x._buffers] if isinstance(x, nn.Module) else own
 
 
-def check_saved(algo: Algorithm, env: Env) -> None:
-    """Refuse an algorithm with state that a checkpoint would lose, before it plays; the message names it all."""
+def check_saved(algo: Algorithm, env: Env, new: bool = False) -> None:
+    """Refuse an algorithm with state that a checkpoint would lose; the message names it all. new: it starts to play."""
     name = type(algo).__name__
     if not isinstance(algo.saved, tuple | list):
         raise UserError(f"{name}.saved is {algo.saved!r}: write a tuple of names, saved = (*Algorithm.saved, 'NAME')")
@@ -72,6 +72,11 @@ def check_saved(algo: Algorithm, env: Env) -> None:
                 "and what has a state_dict can be saved; use a torch.nn.ModuleList, or give it a state_dict and a "
                 "load_state_dict"
             )
+    if new and (both := attributes.shared_by({key: owner(algo, key)[key.rpartition(".")[2]] for key in algo.saved})):
+        raise UserError(
+            f"{name}.saved names {both}, which are one object: resume would fill both with the values of the second; "
+            "give each a copy of its own, or name only one"
+        )
     others = {key: x for key, x in vars(algo).items() if key not in algo.saved}
     known = in_saved(algo, env)
     refuse(algo, {key: f"looks like state ({type(x).__name__})" for key, x in others.items() if is_state(x, known)})
@@ -162,7 +167,7 @@ def inside(part: object) -> Iterator[tuple[str, object]]:
         # Its own state_dict is trusted with objects; a number that it leaves out is one that was forgotten. What torch
         # notes in an optimizer begins with an underscore.
         torchs = isinstance(part, torch.optim.Optimizer)
-        for key, x in attributes(part).items():
+        for key, x in held_by(part).items():
             if key not in held and not (torchs and key.startswith("_")) and not is_state(x) and can_be_saved(x):
                 yield key, x
 

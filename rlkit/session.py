@@ -63,7 +63,7 @@ def carry_out(given: config.Given, watch: Watch = UNWATCHED) -> tuple[Path, Prog
 def begin(parts: Parts, given: config.Given, watch: Watch) -> tuple[Path, Progress]:
     """Check the parts, and start or resume the run."""
     check_tracker(parts.run.logger)
-    check_saved(parts.algo, parts.env)  # before the folder is created
+    check_saved(parts.algo, parts.env, new=given.resume is None)  # before the folder is created
     if bad := not_finite(parts.algo, parts.algo.policy.parameters()):
         raise UserError(
             f"{bad[0]} is not finite before anything is trained: give another policy.model, or train it anew"

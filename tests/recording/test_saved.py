@@ -209,3 +209,14 @@ def test_a_checkpoint_without_what_an_algorithm_needs_is_refused(tmp_path: Path)
     algo, env = holding("memory", torch.nn.Linear(2, 2), saved=("memory",))
     with pytest.raises(UserError, match=r"its checkpoint has no 'memory', which Mine needs; start a new run"):
         restore(tmp_path, algo, env)
+
+
+@pytest.mark.parametrize("value", [torch.zeros(2), np.zeros(2), [1.0]], ids=["a tensor", "an array", "a list"])
+def test_one_object_under_two_declared_names_is_refused_at_the_start(value: Any) -> None:
+    algo, env = holding("memory", value, saved=("memory", "best"))
+    algo.best = algo.memory
+    with pytest.raises(UserError, match="saved names 'memory' and 'best', which are one object"):
+        check_saved(algo, env, new=True)
+    check_saved(algo, env)  # it may become one later, and a run that began so goes on
+    algo.best = deepcopy(value)
+    check_saved(algo, env, new=True)
