@@ -12,7 +12,7 @@ from rlkit.settings.config import Run
 
 PAGE = (Path(__file__).parent.parent / "docs" / "trl.md").read_text(encoding="utf-8")
 ROWS = [row.split("|")[1:3] for row in PAGE.splitlines() if row.startswith("| ") and not row.startswith("| TRL")]
-ARGUMENTS = {"model", "train_dataset", "reward_funcs", "peft_config", "generation_kwargs"}
+ARGUMENTS = {"model", "train_dataset", "eval_dataset", "reward_funcs", "peft_config", "generation_kwargs"}
 
 
 def keys() -> set[str]:
