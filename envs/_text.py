@@ -1,5 +1,6 @@
 """What tasks with questions and graded answers share: the `env.` keys, and the environment that they make."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
@@ -9,6 +10,7 @@ from annotated_types import Ge, Le
 
 from rlkit.api import Code, Count, Place, Positive, UserError
 from rlkit.fields import ANSWERS, ATTEMPTS, PAIRS, Needs, Problems, Words
+from rlkit.terminal import warn
 from rlkit.text import Asking, Problem, Reward, TextEnv, load_rewards, load_tool, take_examples
 from rlkit.text.grader import BUILT_IN, flexible, strict
 from rlkit.text.judging import load_judge
@@ -96,7 +98,7 @@ def text_env(
         max_tokens=config.max_tokens,
         rewards=rewards,
         weights=factors,
-        prompt=asking(config, shots),
+        prompt=asking(config, shots, problems),
         source=source,
         demonstrations=None if demonstrations is None else lambda: demonstrations(shots),
         direct=direct,
@@ -108,8 +110,16 @@ def text_env(
     )
 
 
-def asking(config: TextConfig, shots: tuple[Problem, ...]) -> Asking:
+def tell_unfilled(prompt: str, problems: Mapping[str, Sequence[Problem]]) -> None:
+    """Say in one line each which columns a prompt seems to ask for: only {question} is filled in."""
+    for name in sorted({*re.findall(r"(?<![\w\\{$]){(\w+)}", prompt)} - {"question", "answer"}):
+        if any(name in problem.columns for found in problems.values() for problem in found):
+            warn(f"env.prompt has {{{name}}}, which stays as it is: only {{question}} is filled in, no column")
+
+
+def asking(config: TextConfig, shots: tuple[Problem, ...], problems: Mapping[str, Sequence[Problem]]) -> Asking:
     """The prompt format: the text around a question."""
+    tell_unfilled(config.prompt or "", problems)
     chat = None if config.chat == "auto" else config.chat
     return Asking(config.prompt, chat, config.system, shots, config.stop, config.chat_options)
 

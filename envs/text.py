@@ -1,6 +1,5 @@
 """A task of your own: a file with prompts, and a reward function."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated
@@ -10,7 +9,6 @@ import torch
 from rlkit.api import Code, Place, UserError
 from rlkit.fields import Words
 from rlkit.prompts import QUESTION
-from rlkit.terminal import warn
 from rlkit.text import Problem, TextEnv, splits
 from rlkit.text.grader import BUILT_IN
 from rlkit.text.rows import check_answers, tasks_from
@@ -37,7 +35,6 @@ def make(config: Config, seed: int, device: str | torch.device) -> TextEnv:
     problems, source = splits.load(config.source, tasks_from, sizes, ALLOWED)
     rows = [problem for found in problems.values() for problem in found]
     check(config, rows)
-    tell_unfilled(config.prompt, rows)
     names = [name.strip() for name in (config.reward or "flexible").split(",")]
     graders = [name for name in names if name in BUILT_IN]
     check_answers(rows, ",".join(names), config.source)
@@ -47,13 +44,6 @@ def make(config: Config, seed: int, device: str | torch.device) -> TextEnv:
     chosen = replace(config, reward=",".join(names))
     grading = Grading("accuracy" if accuracy else "return")
     return text_env(chosen, problems, source, seed, device, grading=grading, weights=config.kind_weights)
-
-
-def tell_unfilled(prompt: str, rows: Sequence[Problem]) -> None:
-    """Say in one line which column a prompt seems to ask for: only {question} is filled in."""
-    columns = {name for row in rows for name in row.columns} - {"question", "answer"}
-    if found := [name for name in re.findall(r"(?<![\w\\{$]){(\w+)}", prompt) if name in columns]:
-        warn(f"env.prompt has {{{found[0]}}}, which stays as it is: only {{question}} is filled in, no column")
 
 
 def check(config: Config, rows: Sequence[Problem]) -> None:

@@ -52,6 +52,13 @@ def test_what_is_not_read_of_the_files_of_a_dataset_is_said(tmp_path, capsys):
     assert not capsys.readouterr().err
 
 
+def test_a_column_that_a_prompt_seems_to_ask_for_is_named_here_too(tmp_path, capsys):
+    source = write(tmp_path / "mine.jsonl", questions(20))
+    gsm8k.make(gsm8k.Config(source=source, prompt="{question} ({level}) {answer}"), 0, "cpu")
+    told = "env.prompt has {level}, which stays as it is: only {question} is filled in, no column\n"
+    assert capsys.readouterr().err == told
+
+
 def test_equal_questions_are_never_split(tmp_path):
     source = write(tmp_path / "mine.jsonl", questions(50) * 2)
     problems, _ = gsm8k.load(gsm8k.Config(source=source))
