@@ -16,6 +16,7 @@ Array = NDArray[np.float64]
 Z = 1.959964  # the 97.5 % quantile of the normal distribution
 SHOWN_BY = 0.05  # a difference with a smaller p-value is called shown
 RESAMPLES = 9_999  # sign flips that are drawn where there are too many to try all
+DIGITS = 12  # of the largest return: sums of the same rewards in another order differ behind them
 AT_ONCE = 10**7  # numbers that are drawn at a time: 80 MB
 
 
@@ -157,7 +158,9 @@ def distribution(returns: Array) -> dict[str, float]:
 def histogram(returns: Array, bins: int = 10, width: int = 40) -> list[str]:
     """Lines of plain ASCII, one for each value where they are few, else for each bin: a bar and a count of episodes."""
     check(returns, "returns")
-    values, counts = np.unique(returns, return_counts=True)
+    largest = np.abs(returns).max() or 1.0
+    shares, counts = np.unique(np.round(returns / largest, DIGITS), return_counts=True)
+    values = shares * largest + 0.0  # 0 for -0
     names = as_different(values)
     if len(values) > bins:
         counts, edges = np.histogram(returns, bins)
@@ -213,6 +216,7 @@ def compare(metric: str, ours: Array, theirs: Array) -> Paired:
     with np.errstate(invalid="ignore", over="ignore"):
         differences = ours - theirs
     check(differences, "differences")
+    differences[np.isclose(ours, theirs, rtol=10.0**-DIGITS, atol=0)] = 0.0
     wins, losses = int((differences > 0).sum()), int((differences < 0).sum())
     low, high = bootstrap(differences)
     exact = metric == "accuracy" and bool(np.isin((ours, theirs), (0, 1)).all())  # a reward model may give ½ to a pair

@@ -71,6 +71,25 @@ def test_a_histogram_counts_every_episode_in_plain_ascii():
     assert [line.split()[:3] for line in close[:2]] == [["10500", "to", "10502"], ["10502", "to", "10504"]]
 
 
+def test_a_histogram_has_one_line_for_sums_that_differ_by_rounding():
+    sums = np.array([0.1 + 0.2, 0.3, 0.1 + 0.2 - 0.3, 0.0])
+    assert len(np.unique(sums)) == 4
+    for x in (sums, -sums):
+        assert dict(line.split()[::2] for line in episodes.histogram(x)) == {"0": "2", f"{x[1]:g}": "2"}
+    for scale in (1e-290, 1e-6, 1.0, 1e9, 1e300):
+        assert [line.split()[-1] for line in episodes.histogram(sums * scale)] == ["2", "2"]
+    assert len(episodes.histogram(np.array([0.0, 0]))) == 1
+    assert len(episodes.histogram(np.array([1e9, 1e9 + 1]))) == 2
+
+
+def test_sums_of_the_same_rewards_in_another_order_are_ties():
+    ours, theirs = np.full(20, 0.1 + 0.2 + 0.3), np.full(20, 0.3 + 0.2 + 0.1)
+    assert (ours > theirs).all()
+    found = episodes.compare("return", ours, theirs)
+    assert (found["wins"], found["ties"], found["losses"], found["better"]) == (0, 20, 0, None)
+    assert episodes.compare("return", ours, theirs + 1e-9)["losses"] == 20
+
+
 def test_mcnemar_is_the_binomial_tail_of_the_pairs_that_differ():
     tail = 2 * sum(math.comb(12, i) for i in range(3)) / 2**12
     assert episodes.mcnemar(10, 2) == pytest.approx(tail) == pytest.approx(0.0386, abs=1e-4)
