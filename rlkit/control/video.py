@@ -206,7 +206,11 @@ def _captioned(frame: Frame, step: int, earned: float) -> "Image.Image":
     page = Image.new("RGB", (picture.width, picture.height + CAPTION), "white")
     page.paste(picture, (0, 0))
     end = "" if frame["action"] is not None else "     end"
-    ImageDraw.Draw(page).text(
-        (6, picture.height + 5), f"step {step}     return {round(earned, 2):g}{end}", fill="black"
-    )
+    text = f"step {step}     return {_return(earned)}{end}"
+    ImageDraw.Draw(page).text((6, picture.height + 5), text, fill="black")
     return page
+
+
+def _return(earned: float) -> str:
+    """A return with two decimals, or with three digits where it is small; what rounding leaves of a sum is 0."""
+    return f"{earned:.3g}" if 1e-12 < abs(earned) < 0.01 else f"{round(earned, 2):g}"

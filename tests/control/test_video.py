@@ -110,6 +110,13 @@ def test_a_gif_has_a_picture_for_each_frame_and_says_how_far_it_is(tmp_path):
     assert len(set(captions)) == 5
 
 
+@pytest.mark.parametrize(
+    ("earned", "text"), [(0.0, "0"), (3e-17, "0"), (-0.0028, "-0.0028"), (0.1 + 0.2, "0.3"), (-1178.456, "-1178.46")]
+)
+def test_a_small_return_is_not_written_as_0(earned, text):
+    assert video._return(earned) == text
+
+
 def test_of_a_long_episode_some_pictures_are_left_out_and_never_the_last(tmp_path):
     drawn = [{"image": np.full((8, 8, 3), t % 251, np.uint8), "action": 0, "reward": 1.0} for t in range(1100)]
     write_gif(drawn, tmp_path / "long.gif")
