@@ -181,7 +181,7 @@ class Live:
                 raise UserError("this run plays no control problem: there is nothing to replay")
             greedy, episode = bool(request.get("greedy", True)), int(number(request, "episode", 0, 10**6))
             self.progress = restore_policy(self.folder, algo, env, self.measured())
-            told: Json = {"iteration": self.progress.iteration, "pictures": True, "reason": ""}
+            told: Json = {"iteration": self.progress.iteration, "agents": env.agents, "pictures": True, "reason": ""}
             try:
                 frames = video.frames(env, acting(algo.policy), episode, "test", greedy)
                 pictures: list[Array] | None = [frame["image"] for frame in frames]

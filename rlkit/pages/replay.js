@@ -36,7 +36,8 @@ async function load() {
   state.answer = answer;
   state.total = [0];
   answer.reward.forEach((r) => state.total.push(state.total.at(-1) + r));
-  find("said").textContent = `after iteration ${number(answer.iteration)}${answer.reason ? `; ${answer.reason}${answer.pictures ? "; the picture is what the policy sees" : ""}` : ""}`;
+  const whose = answer.agents > 1 ? `, the first of ${answer.agents} agents` : ""; // the score is the mean over all
+  find("said").textContent = `after iteration ${number(answer.iteration)}${whose}${answer.reason ? `; ${answer.reason}${answer.pictures ? "; the picture is what the policy sees" : ""}` : ""}`;
   find("scrub").max = answer.reward.length - 1;
   find("picture").hidden = !answer.pictures;
   find("observed").hidden = answer.pictures || !answer.observation;

@@ -81,3 +81,13 @@ def test_of_demonstrations_log_probabilities_alone_are_shown(tmp_path: Path) -> 
     assert run.main([*words, f"out={tmp_path / 'run'}"]) == 0
     with serve(str(tmp_path / "run")) as client:
         assert client.post("play")["known"] == ["log_prob"]
+
+
+@pytest.mark.slow
+def test_a_replay_says_of_how_many_agents_it_shows_the_first(tmp_path: Path) -> None:
+    pytest.importorskip("mpe2")
+    words = ["algo=ppo", "env=pettingzoo", "env.id=mpe2.simple_spread_v3", "env.kwargs={max_cycles: 3}", "env.rows=2"]
+    words += ["iterations=1", "algo.horizon=16", "policy.hidden=8", "evaluation_episodes=2", "validation_episodes=2"]
+    assert run.main([*words, f"out={tmp_path / 'run'}"]) == 0
+    with serve(str(tmp_path / "run")) as client:
+        assert client.post("replay", greedy=True, episode=0)["agents"] == 3
