@@ -130,9 +130,10 @@ def of_credit(credited: TensorDict) -> Found:
         advantage = per_step(credited["advantage"], mask)[mask]
         if len(advantage) > 1:
             square = (advantage - advantage.mean()).square()
+            total = square.sum()
             found = {
                 "advantage": advantage.abs().max(),
-                "peak": square.max() / square.sum(),
+                "peak": square.max() / torch.where(total > 0, total, 1.0),  # none has a share of nothing
                 "steps": float(len(square)),
             }
     if {"value", "return"} <= set(credited.keys()) and "advantage" in found:

@@ -181,6 +181,13 @@ def test_explained_variance_and_the_share_of_one_step_are_what_they_say() -> Non
     assert float(found["train/explained_variance"]) == pytest.approx(1 - 0.25 / (5 / 3))
 
 
+def test_of_equal_advantages_no_step_has_a_share_of_the_variance() -> None:
+    data = {"advantage": torch.full((1, 4), 5000.0), "mask": torch.ones(1, 4, dtype=torch.bool)}
+    found = of_credit(TensorDict(data, batch_size=[1]))
+    assert float(found["peak"]) == 0
+    assert "has 0% of their variance" in CHECKS["advantage"].says.format_map(found)
+
+
 @pytest.mark.parametrize("score", [0.0, 1.0])
 def test_what_rounding_leaves_of_equal_returns_is_not_explained(score: float) -> None:
     value = torch.linspace(-0.3, 0.7, 64).unsqueeze(0)
