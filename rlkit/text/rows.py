@@ -9,7 +9,7 @@ from rlkit.errors import UserError
 from rlkit.prompts import Role, Turn, data
 from rlkit.text.grader import BUILT_IN, gradable
 from rlkit.text.problems import Problem
-from rlkit.text.sources import Row, kind_of
+from rlkit.text.sources import Row, kind_of, told
 
 ROLES: tuple[Role, ...] = get_args(Role)
 RESERVED = ("prompts", "completions")  # arguments of reward functions beside the columns
@@ -71,9 +71,7 @@ def _task(where: str, row: dict[str, object]) -> Task:
         )
     text = prompt if isinstance(prompt, str) else "\n".join(f"{turn.role}: {turn.content}" for turn in turns)
     columns = {key: value for key, value in row.items() if key != "prompt"}
-    answer = row.get("answer")
-    told = isinstance(answer, str | int | float) and not isinstance(answer, bool)
-    return Task(text, str(answer).strip() if told else "", kind_of(row), columns, turns)
+    return Task(text, told(row.get("answer")).strip(), kind_of(row), columns, turns)
 
 
 def conversation(where: str, key: str, messages: object) -> tuple[Turn, ...]:

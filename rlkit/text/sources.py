@@ -6,6 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from math import isfinite
 from pathlib import Path
 
 from rlkit import memory
@@ -98,8 +99,14 @@ def problems_from(rows: list[Row]) -> list[Problem]:
 
 def kind_of(row: dict[str, object]) -> str:
     """The `kind` of a row, which may be a number; empty where it is none of both."""
-    kind = row.get("kind")
-    return str(kind) if isinstance(kind, str | int | float) and not isinstance(kind, bool) else ""
+    return told(row.get("kind"))
+
+
+def told(value: object) -> str:
+    """A text or a number of a row, as text; empty where it is none of both, as NaN is (what pandas has for nothing)."""
+    if isinstance(value, bool) or (isinstance(value, float) and not isfinite(value)):
+        return ""
+    return str(value) if isinstance(value, str | int | float) else ""
 
 
 def hub_rows(name: str) -> tuple[str, dict[str, list[Row]]]:

@@ -121,6 +121,17 @@ def test_evaluation_uses_the_rewards_with_their_weights_and_reports_each_and_the
     assert [sample["answer"] for sample in scores.samples] == [""] * len(words), "no answer is right or wrong here"
 
 
+@pytest.mark.parametrize("nothing", [float("nan"), float("inf")])
+def test_nan_is_no_answer_and_no_kind(tmp_path, nothing):
+    """Pandas writes NaN for a cell without a value; it was learned as the text `nan`."""
+    given: list[dict[str, object]] = [{"prompt": f"{n}?", "answer": f"x{n}", "kind": "easy"} for n in range(30)]
+    gap = {"prompt": "none?", "answer": nothing, "kind": nothing}
+    found = [problem for problem in tasks_from([("here", row) for row in [*given, gap]]) if problem.answer == ""]
+    assert [(problem.question, problem.kind) for problem in found] == [("none?", "")]
+    with pytest.raises(UserError, match="has no 'answer' that is a text or a number"):
+        made(tmp_path, [*given, gap], "boxed")
+
+
 def test_a_kind_may_be_a_number(tmp_path):
     kinds = [1, 2.5, "hard", None, True]
     given: list[dict[str, object]] = [{"prompt": f"{n}?", "answer": n, "kind": kinds[n % 5]} for n in range(30)]
