@@ -47,6 +47,7 @@ def load(source: str, read: Read, sizes: Mapping[str, int], allowed: str) -> tup
     rows = _of_all_columns(rows)
     problems = _split(rows, sizes)
     _tell_shared(rows, problems, name)
+    _tell_repeated(problems, name)
     return problems, f"{name} ({counted(problems, rows)})"
 
 
@@ -98,6 +99,20 @@ def _tell_shared(rows: dict[str, list[Problem]], problems: dict[str, list[Proble
             warn(
                 f"{name}: {shared:,} of {len(questions):,} {split} questions are in the train split, too, so {split} "
                 "measures what was trained on: take them out of one of the two"
+            )
+
+
+def _tell_repeated(problems: Mapping[str, Sequence[Problem]], name: str) -> None:
+    """Warn in one line if over a tenth of the rows of a held-out split repeat a question.
+
+    Greedy answers to one question are equal, and the interval of the score takes each row for one more problem.
+    """
+    for split in ("validation", "test"):
+        count, different = len(problems[split]), len({problem.question for problem in problems[split]})
+        if 10 * different < 9 * count:
+            warn(
+                f"{name}: {count:,} {split} rows hold {different:,} different questions, and each row counts as a "
+                "problem, so the intervals are too narrow: keep one row of each question"
             )
 
 

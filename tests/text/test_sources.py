@@ -225,6 +225,18 @@ def test_questions_that_are_trained_on_and_measured_are_counted(tmp_path, capsys
     assert not capsys.readouterr().err
 
 
+def test_questions_that_are_measured_several_times_are_counted(tmp_path, capsys):
+    """One question in 20 rows had the interval of 20 problems, and a paired test of 20."""
+    source = write(tmp_path / "train.jsonl", questions(20))
+    write(tmp_path / "test.jsonl", [*questions(8, start=20), *questions(1, start=20)])
+    gsm8k.load(gsm8k.Config(source=source))
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1 and ": 9 test rows hold 8 different questions, and each row counts as " in told
+    write(tmp_path / "test.jsonl", [*questions(9, start=20), *questions(1, start=20)])
+    gsm8k.load(gsm8k.Config(source=source))
+    assert not capsys.readouterr().err
+
+
 @pytest.mark.parametrize("taken", ["prompts", "completions"])
 def test_a_column_with_the_name_of_what_rewards_are_given_is_refused(tmp_path, taken):
     source = write(tmp_path / "t.jsonl", [{**questions(1)[0], taken: "x"}])
