@@ -14,7 +14,7 @@ from rlkit.fields import ANSWERS, SIDES, Needs, Problems
 from rlkit.paths import home
 from rlkit.seeding import derive
 from rlkit.text import PROMPT, Pair, PairEnv, TextEnv
-from rlkit.text.preferring import REFERENCE, pairs_from
+from rlkit.text.preferring import REFERENCE, pairs_from, tell_continued
 from rlkit.text.problems import MARKER, Problem, bare, embedded
 from rlkit.text.sources import hold_out, read_jsonl, tell_unread
 from rlkit.text.templates import Draw
@@ -43,7 +43,8 @@ def make(config: Config, seed: int, device: str | torch.device) -> PairEnv:
         return _embedded(config, seed, device)
     if not config.source.endswith((".jsonl", ".json")):
         raise UserError(f"env.source={config.source!r} is not a source of pairs; allowed are embedded or PATH.jsonl")
-    pairs = pairs_from(read_jsonl(home(config.source)))
+    rows = read_jsonl(home(config.source))
+    pairs = pairs_from(rows)
     tell_unread(home(config.source), {"validation": config.validation, "test": config.test})
     most = max(1, len(pairs) // 10)
     sizes = {"test": min(config.test, most), "validation": min(config.validation, most)}
@@ -57,6 +58,8 @@ def make(config: Config, seed: int, device: str | torch.device) -> PairEnv:
         )
     counts = ", ".join(f"{len(rows):,} {split}" for split, rows in splits.items())
     name = Path(config.source).name
+    if not any("prompt" in row for _, row in rows):
+        tell_continued(splits, name)
     source = f"{name} ({counts} pairs; accuracy: how often the chosen side is likelier, or scores higher)"
     return PairEnv(splits, config.rows, seed, device, source)
 

@@ -9,11 +9,12 @@ Without a prompt, the common beginning of both sides is the prompt, as in TRL's 
 is ignored where the sides are whole conversations, which repeat it (TRL's `maybe_extract_prompt`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
 from rlkit.errors import UserError
 from rlkit.prompts import Turn
+from rlkit.terminal import warn
 from rlkit.text.pairs import Pair
 from rlkit.text.rows import conversation, prompt_turns, refuse_told
 from rlkit.text.sources import Row, text_field
@@ -36,6 +37,35 @@ def shared(chosen: Sequence[T], rejected: Sequence[T]) -> int:
     """The length of the common beginning of two different sides; each side keeps at least one item."""
     shorter = min(len(chosen), len(rejected))
     return next((i for i in range(shorter) if chosen[i] != rejected[i]), shorter - 1)
+
+
+def tell_continued(splits: Mapping[str, Sequence[Pair]], name: str) -> None:
+    """Warn in one line each of held-out pairs that may have a question of the train split, for rows without a prompt.
+
+    Where the answers of a pair begin alike, the common beginning of its sides is the question and a part of an answer.
+    """
+    texts = {split: [pair.prompt for pair in pairs if not pair.turns] for split, pairs in splits.items()}
+    begun = _begun({prompt for prompts in texts.values() for prompt in prompts})
+    trained = {begun[prompt] for prompt in texts["train"]}
+    for split in ("validation", "test"):
+        if count := sum(begun[prompt] in trained for prompt in texts[split]):
+            warn(
+                f"{name}: {count:,} of {len(splits[split]):,} {split} pairs begin as pairs of the train split do, and "
+                f"may have their questions, so {split} measures what was trained on: give every row its 'prompt'"
+            )
+
+
+def _begun(prompts: Collection[str]) -> dict[str, str]:
+    """For each prompt the shortest one that it continues on the same line."""
+    found: dict[str, str] = {}
+    shorter: list[str] = []
+    for prompt in sorted(prompts):  # those that one begins with stand before it, and nothing else between
+        while shorter and not prompt.startswith(shorter[-1]):
+            shorter.pop()
+        goes_on = bool(shorter) and "\n" not in prompt[len(shorter[-1]) :]
+        found[prompt] = found[shorter[-1]] if goes_on else prompt
+        shorter.append(prompt)
+    return found
 
 
 def shown(x: object) -> str:

@@ -1,6 +1,7 @@
 """Rows of preferences in TRL's formats: what they are read as, beside TRL's own functions."""
 
 import json
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -213,3 +214,20 @@ def test_a_bad_row_is_one_line_with_its_number(tmp_path: Path, bad: Row, words: 
 def test_sides_without_a_prompt_begin_with_it(tmp_path: Path, row: Row, words: str) -> None:
     with pytest.raises(UserError, match=words):
         made(tmp_path, [row])
+
+
+def test_held_out_pairs_that_begin_as_trained_ones_do_are_counted(tmp_path, capsys):
+    """Of ranked answers some begin alike: the implicit prompts of one question differed, and came into all splits."""
+    answers = ["Paris is the capital.", "Paris is it.", "I think Paris.", "No idea."]
+    asked = [f"\n\nHuman: Question {n}?\n\nAssistant:" for n in range(12)]
+    both = [(q, one, other) for q in asked for one, other in combinations(answers, 2)]
+    implicit = [{"chosen": f"{q} {one}", "rejected": f"{q} {other}"} for q, one, other in both]
+    explicit = [{"prompt": q, "chosen": f" {one}", "rejected": f" {other}"} for q, one, other in both]
+    for given, told in ((implicit, 2), (explicit, 0), (implicit[:1] + implicit[1::6], 0)):
+        path = tmp_path / "pairs.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in given))
+        env = preferences.make(preferences.Config(source=str(path)), 0, "cpu")
+        said = capsys.readouterr().err
+        assert said.count(" pairs begin as pairs of the train split do, and may have their questions") == told, said
+        trained = {pair.prompt.partition("?")[0] for pair in env.pairs["train"]}
+        assert bool(told) == any(pair.prompt.partition("?")[0] in trained for pair in env.pairs["test"])
