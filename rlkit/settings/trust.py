@@ -93,7 +93,7 @@ def _refuse_changed(given: Given) -> None:
         name: "has changed" if now and was else "is new" if now else "is gone" for name, was, now in found if now != was
     }
     for name, way in ways.items():
-        remedy = "put it back, or accept the change with trust=changed"
+        remedy = f"{'take it away' if way == 'is new' else 'put it back'}, or accept the change with trust=changed"
         if way == "is gone":
             remedy = (
                 f"put it back, give the key that names it beside {given.folder} if it has moved, or accept the "

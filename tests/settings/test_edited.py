@@ -208,7 +208,7 @@ def test_what_takes_the_place_of_a_neighbor_is_refused(
     new = package / SHADOWS[shadow]
     new.parent.mkdir(exist_ok=True)
     new.write_text("raise SystemExit('it ran')\n")
-    with pytest.raises(rlkit.UserError, match=f"^{new} is new since the run .* began: put it back, or accept"):
+    with pytest.raises(rlkit.UserError, match=f"^{new} is new since the run .* began: take it away, or accept"):
         rlkit.load(tmp_path / "a", trust=True)
     if dotted:  # it stays what this program imported
         assert rlkit.load(tmp_path / "a", trust="changed").summary
