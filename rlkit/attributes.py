@@ -7,7 +7,6 @@ from array import array
 from collections import deque
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from collections.abc import Set as AbstractSet
-from copy import copy
 from functools import partial
 from io import IOBase
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
@@ -67,6 +66,17 @@ def _is_state(x: object) -> bool:
     if isinstance(x, nn.Module):
         return bool(x.state_dict())
     return (isinstance(x, STATE) and not isinstance(x, IOBase)) or hasattr(x, "state_dict")
+
+
+def holds(x: object, wanted: AbstractSet[int]) -> bool:
+    """Whether a collection holds one of these objects (ids), also in collections inside."""
+    waiting, seen = [x], {id(x): x}
+    for item in waiting:  # which grows
+        inner = item.values() if isinstance(item, dict) else item if isinstance(item, COLLECTIONS) else ()
+        new = [part for part in inner if id(part) not in seen]
+        seen |= {id(part): part for part in new}
+        waiting += new
+    return not wanted.isdisjoint(seen)
 
 
 def digest(x: object, known: AbstractSet[int] = frozenset()) -> str:
@@ -194,16 +204,7 @@ def state_of(x: Any) -> Any:
         return sorted(x, key=repr)
     if isinstance(x, deque):
         return list(x)
-    return dict(x) if isinstance(x, dict) else x
-
-
-def copied(x: Any) -> Any:
-    """A copy of what `state_of` gave, which later changes of the attribute leave alone."""
-    if isinstance(x, dict):
-        return {key: copied(item) for key, item in x.items()}
-    if isinstance(x, list | tuple):
-        return type(x)(map(copied, x))
-    return x.detach().clone() if isinstance(x, Tensor) else copy(x)
+    return dict(x) if isinstance(x, dict) and type(x) is not dict else x
 
 
 def form(x: object) -> str:

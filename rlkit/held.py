@@ -1,7 +1,7 @@
 """Attributes of an algorithm that checkpoints do not hold: refused before the run, and as soon as they change."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -10,15 +10,10 @@ from torch import Tensor, nn
 
 from rlkit import attributes, shards
 from rlkit.api import Algorithm, Env, State
-from rlkit.attributes import COLLECTIONS, PLAIN, STATE, TORCH, can_be_saved, check_numbers, digest, form, is_state
+from rlkit.attributes import COLLECTIONS, PLAIN, STATE, TORCH, can_be_saved, digest, form, is_state
 from rlkit.errors import Diverged, UserError
 from rlkit.seeding import generators
 
-LARGEST = 1e80  # largest number in an optimizer: products of two keys, each at most 1e37
-SQUARES = ("exp_avg_sq", "max_exp_avg_sq", "square_avg", "step")  # values of an optimizer that are never negative
-MOMENTS = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "square_avg", "grad_avg", "momentum_buffer")  # one per element
-NEEDED = {torch.optim.Adam: ("step", "exp_avg", "exp_avg_sq"), torch.optim.RMSprop: ("step", "square_avg")}
-FLAGS = ("amsgrad", "centered", "maximize", "nesterov")  # options of an optimizer that never change
 REPLACED = (*PLAIN, tuple, frozenset)  # types that are replaced instead of restored in place
 
 
@@ -72,14 +67,31 @@ def check_saved(algo: Algorithm, env: Env, new: bool = False) -> None:
                 "and what has a state_dict can be saved; use a torch.nn.ModuleList, or give it a state_dict and a "
                 "load_state_dict"
             )
-    if new and (both := attributes.shared_by({key: owner(algo, key)[key.rpartition(".")[2]] for key in algo.saved})):
+    if new:
+        check_apart(algo)
+    others = {key: x for key, x in vars(algo).items() if key not in algo.saved}
+    known = in_saved(algo, env)
+    refuse(algo, {key: f"looks like state ({type(x).__name__})" for key, x in others.items() if is_state(x, known)})
+
+
+def check_apart(algo: Algorithm) -> None:
+    """Refuse names of `saved` between which resume could not tell, or whose objects it would replace."""
+    name, held = type(algo).__name__, {key: owner(algo, key)[key.rpartition(".")[2]] for key in algo.saved}
+    if both := attributes.shared_by(held):
         raise UserError(
             f"{name}.saved names {both}, which are one object: resume would fill both with the values of the second; "
             "give each a copy of its own, or name only one"
         )
-    others = {key: x for key, x in vars(algo).items() if key not in algo.saved}
-    known = in_saved(algo, env)
-    refuse(algo, {key: f"looks like state ({type(x).__name__})" for key, x in others.items() if is_state(x, known)})
+    groups = [group for x in held.values() if isinstance(x, torch.optim.Optimizer) for group in x.param_groups]
+    modules = [x for x in held.values() if isinstance(x, nn.Module)]
+    kept = {id(p) for group in groups for p in group["params"]}
+    kept |= {id(x) for module in modules for x in (*module.parameters(), *module.buffers())}
+    for key, x in held.items():
+        if isinstance(x, COLLECTIONS) and attributes.holds(x, kept):
+            raise UserError(
+                f"{name}.saved names '{key}', a {type(x).__name__} with tensors that an optimizer or a module holds, "
+                "too: resume would replace those in it alone; make it a torch.nn.ParameterList, or do not name it"
+            )
 
 
 def in_saved(algo: Algorithm, env: Env) -> set[int]:
@@ -204,14 +216,17 @@ def sound(x: object) -> bool:
     return not (isinstance(x, float) and math.isnan(x))
 
 
-def leaves(x: object, path: str = "") -> Iterator[tuple[str, object]]:
-    """All values in nested dicts, lists and tuples, with their paths."""
+def leaves(x: object, path: str = "", seen: set[int] | None = None) -> Iterator[tuple[str, object]]:
+    """All values in nested dicts, lists and tuples, with their paths; those of one dict or list only once."""
+    seen = set() if seen is None else seen
     items = x.items() if isinstance(x, dict) else enumerate(x) if isinstance(x, list | tuple) else None
     if items is None:
         yield path, x
-        return
-    for key, item in items:
-        yield from leaves(item, f"{path}.{key}" if path else str(key))
+    elif id(x) not in seen:
+        if not isinstance(x, tuple):
+            seen.add(id(x))
+        for key, item in items:
+            yield from leaves(item, f"{path}.{key}" if path else str(key), seen)
 
 
 def not_finite(algo: Algorithm, parameters: Iterable[Tensor]) -> list[str]:
@@ -236,61 +251,6 @@ def unsound(algo: Algorithm) -> list[str]:
     """The names in a policy of values that cannot have been saved: NaN, and parameters that are not finite."""
     held = not_sound((f"policy.{key}", x) for key, x in leaves(algo.policy.state_dict()))
     return held or not_finite(algo, algo.policy.parameters())
-
-
-def flags_of(x: object) -> list[dict[str, object]]:
-    """The options of an optimizer in each of its groups; empty for anything else."""
-    if not isinstance(x, torch.optim.Optimizer):
-        return []
-    return [{key: group[key] for key in FLAGS if key in group} for group in x.param_groups]
-
-
-def check_optimizer(optimizer: torch.optim.Optimizer, made: Sequence[Mapping[str, object]]) -> None:
-    """Raises: ValueError where the state of an optimizer does not fit its parameters, or its options differ.
-
-    made: result of `flags_of` before its state was restored.
-    """
-    if not isinstance(optimizer, torch.optim.Adam | torch.optim.SGD | torch.optim.RMSprop):  # AdamW is an Adam
-        return
-    for parameter, state in optimizer.state.items():
-        check_moments(optimizer, state)
-        for key, x in state.items():
-            if isinstance(x, Tensor) and (x.dim() or key in MOMENTS) and x.shape != parameter.shape:
-                raise ValueError(f"{key} has the shape {tuple(x.shape)}, not {tuple(parameter.shape)}")
-            if isinstance(x, Tensor) and not bool(x.isfinite().all()):
-                raise ValueError(f"{key} is not finite")
-            if key in SQUARES and isinstance(x, Tensor) and bool((x < 0).any()):
-                raise ValueError(f"{key} is negative")
-    if flags_of(optimizer) != made:
-        raise ValueError(f"it computes {flags_of(optimizer)}, not {made}")
-    for group in optimizer.param_groups:
-        check_numbers([group.get("initial_lr", 0.0)])
-        check_numbers([x for value in group.values() if isinstance(value, tuple) for x in value])
-        for key, default in optimizer.defaults.items():
-            given = group.get(key)
-            if type(given) is not type(default) and (isinstance(given, bool) or not isinstance(given, int | float)):
-                raise TypeError(f"{key} is {group.get(key)!r}")
-        used = [group.get(key) for key in ("initial_lr", *optimizer.defaults)]  # a user's own keys may hold anything
-        numbers = [x for value in used for x in (value if isinstance(value, tuple) else (value,))]
-        if bad := [x for x in numbers if isinstance(x, int | float) and not 0 <= x < LARGEST]:
-            raise ValueError(f"a number of it is {bad[0]}")
-
-
-def check_moments(optimizer: torch.optim.Optimizer, state: Mapping[str, object]) -> None:
-    """Refuse a state that lacks what torch's kernels trust, or holds something else in place of a tensor.
-
-    Raises: KeyError, TypeError or ValueError.
-    """
-    ours = type(optimizer).__module__.startswith(("torch.", "rlkit."))  # a user's own may keep less
-    for kind, needed in NEEDED.items() if ours and state else ():
-        if isinstance(optimizer, kind) and (missing := [key for key in needed if key not in state]):
-            raise KeyError(missing[0])
-    for key in state.keys() & {"step", *MOMENTS}:
-        x = state[key]
-        if not isinstance(x, Tensor) and not (x is None and key == "momentum_buffer"):
-            raise TypeError(f"{key} is {form(x)}")
-        if key == "step" and isinstance(x, Tensor) and not (x.numel() == 1 and x.is_floating_point()):
-            raise ValueError(f"{key} is {form(x)}")
 
 
 def check_parameters(algo: Algorithm) -> None:

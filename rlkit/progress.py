@@ -17,10 +17,11 @@ from rlkit.bounds import check_actions, check_steps, check_types
 from rlkit.counters import natural
 from rlkit.doctor.doctor import Doctor
 from rlkit.errors import UserError, one_line
-from rlkit.held import check_finite, check_optimizer, check_unchanged, flags_of, is_part, leaves, owner, sound, unsound
+from rlkit.held import check_finite, check_unchanged, is_part, leaves, owner, sound, unsound
 from rlkit.meter import Meter
+from rlkit.moments import check_optimizer, flags_of
 from rlkit.policies.base import Exploring
-from rlkit.recording import checkpoint
+from rlkit.recording import checkpoint, twins
 from rlkit.recording.checkpoint import fitting
 from rlkit.recording.undo import drawing, plain
 from rlkit.settings.config import Run
@@ -196,6 +197,7 @@ def restore_policy(folder: Path, algo: Algorithm, env: Env, name: str) -> Progre
 
 
 def _put(folder: Path, algo: Algorithm, state: State, keys: Sequence[str]) -> None:
+    put = twins.ready(algo, state["numbers"], keys)
     for key in keys:
         there, last = owner(algo, key), key.rpartition(".")[2]
         made = flags_of(there[last])
@@ -205,8 +207,8 @@ def _put(folder: Path, algo: Algorithm, state: State, keys: Sequence[str]) -> No
                     check_alike(state["parts"][key], there[last].state_dict(), shapes=True)
                 check_types(state["parts"][key], there[last], ours or isinstance(there[last], nn.Module))
                 there[last].load_state_dict(shards.parts_of(there[last], state["parts"][key]))
-            elif key in state["numbers"]:
-                put_back(there, last, state["numbers"][key])
+            elif key in put:
+                put[key]()
             if isinstance(there[last], torch.optim.Optimizer):
                 check_optimizer(there[last], made)
     if bad := unsound(algo):

@@ -31,6 +31,7 @@ from rlkit.terminal import warn
 EARLIER = ".best-before"  # the best checkpoint up to `latest`; it is kept while `best` is of a later iteration
 HEADER = 10**8  # largest size in bytes that safetensors allows for the metadata and the names of the tensors
 PAGED = 2**20  # a tensor of at least this many bytes stays in its file (memory-mapped)
+NUMBERS = "numbers"  # key of what a state holds without a state_dict of its own: one object may stand there twice
 STRUCTURE = "structure"  # key of the structure; the names of a state's tensors begin with a slash
 
 
@@ -46,7 +47,8 @@ def save(folder: str | Path, state: State, name: str = "latest", keep: int = 0, 
     `latest` is kept as EARLIER until the next `latest`: `drop_beyond` restores it when the run resumes from there.
     """
     tensors: dict[str, Tensor] = {}
-    structure = json.dumps(encode(state, "", tensors))
+    each = {key: encode(x, f"/{key!r}", tensors, {} if key == NUMBERS else None) for key, x in state.items()}
+    structure = json.dumps(each)
     check_header(tensors)
     whole = streamed.wholes(tensors if shards.any_in(tensors.values()) else {})
     try:
@@ -256,10 +258,12 @@ def _read(path: Path) -> State:
         raise Damaged(why(error)) from None
     try:
         structure = metadata[STRUCTURE] if STRUCTURE in metadata else tensors.pop(STRUCTURE).numpy().tobytes().decode()
-        state = decode(parse(structure), tensors)
+        state = parse(structure)
+        if isinstance(state, dict) and not any(key.startswith("$") for key in state):
+            state = {key: decode(x, tensors, {} if key == NUMBERS else None) for key, x in state.items()}
     except (KeyError, TypeError, ValueError, RuntimeError):  # the file was changed, and its checksum recomputed
         raise Damaged("its structure and its tensors do not fit") from None
-    if not isinstance(state, dict):
+    if not isinstance(state, dict) or any(key.startswith("$") for key in state):
         raise Damaged("it is not a checkpoint of rlkit")
     return state
 

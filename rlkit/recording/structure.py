@@ -12,10 +12,23 @@ from rlkit.errors import UserError
 ABSENT = (torch.complex128, torch.complex32)  # types of numbers that safetensors does not have
 
 
-def encode(value: object, path: str, tensors: dict[str, Tensor]) -> object:
-    """JSON for the structure. Types that JSON lacks become {"$what": ...}; tensors go into `tensors`, keyed by path."""
+def encode(value: object, path: str, tensors: dict[str, Tensor], seen: dict[int, object] | None = None) -> object:
+    """JSON for the structure. Types that JSON lacks become {"$what": ...}; tensors go into `tensors`, keyed by path.
+
+    seen: where it is given, what stands for each tensor, array, list and dict so far, by its id: where one stands
+    again, `decode` will put the same object. A list or dict is named by how many of them all ended before.
+    """
     if value is None or type(value) in (bool, int, float, str):
         return value
+    if seen is not None and id(value) in seen:
+        return seen[id(value)]
+    found = _encode(value, path, tensors, seen)
+    if seen is not None and isinstance(value, Tensor | np.ndarray | list | dict):
+        seen[id(value)] = {"$same": len(seen)} if isinstance(value, list | dict) else found
+    return found
+
+
+def _encode(value: object, path: str, tensors: dict[str, Tensor], seen: dict[int, object] | None) -> object:
     if isinstance(value, Tensor):
         tensors[path] = dense(value, path)
         return {"$tensor": path}
@@ -23,14 +36,14 @@ def encode(value: object, path: str, tensors: dict[str, Tensor]) -> object:
         tensors[path] = dense(of_array(np.array(value), path), path)
         return {"$array" if isinstance(value, np.ndarray) else "$scalar": path}
     if isinstance(value, list | tuple):
-        items = [encode(item, f"{path}/{i}", tensors) for i, item in enumerate(value)]
+        items = [encode(item, f"{path}/{i}", tensors, seen) for i, item in enumerate(value)]
         return {"$tuple": items} if isinstance(value, tuple) else items
     if isinstance(value, dict):
         if all(type(key) is str and not key.startswith("$") for key in value):
-            return {key: encode(item, f"{path}/{key!r}", tensors) for key, item in value.items()}
+            return {key: encode(item, f"{path}/{key!r}", tensors, seen) for key, item in value.items()}
         # A key may itself hold tensors, and two keys may look alike: the index makes their paths distinct.
         pairs = [(f"{path}/{i}", key, item) for i, (key, item) in enumerate(value.items())]
-        return {"$items": [[encode(k, f"{at}/key", tensors), encode(x, at, tensors)] for at, k, x in pairs]}
+        return {"$items": [[encode(k, f"{at}/key", tensors), encode(x, at, tensors, seen)] for at, k, x in pairs]}
     raise TypeError(f"a checkpoint cannot hold {type(value).__name__} at {path or 'its root'}")
 
 
@@ -49,11 +62,27 @@ def of_array(x: NDArray[Any], path: str) -> Tensor:
         raise UserError(f"a checkpoint cannot hold the array {path} ({x.dtype}): keep one of a type of torch") from None
 
 
-def decode(value: object, tensors: dict[str, Tensor]) -> object:
-    if isinstance(value, list):
-        return [decode(item, tensors) for item in value]
-    if not isinstance(value, dict):
+def decode(value: object, tensors: dict[str, Tensor], found: dict[int | str, object] | None = None) -> object:
+    """What `encode` was given. found: where `seen` was given, the tensors, arrays, lists and dicts so far."""
+    if not isinstance(value, list | dict):
         return value
+    what, name = next(iter(value.items()), ("", None)) if isinstance(value, dict) else ("", None)
+    if what == "$same" and found is not None:
+        return found[name]  # type: ignore[index]  # of a changed file it may be anything, which is an error
+    if what in ("$tensor", "$array") and isinstance(name, str) and found is not None:
+        if name not in found:
+            found[name] = _decode(value, tensors, None)
+        return found[name]
+    whole = _decode(value, tensors, found)
+    if found is not None and isinstance(whole, list | dict):
+        found[len(found)] = whole
+    return whole
+
+
+def _decode(value: object, tensors: dict[str, Tensor], found: dict[int | str, object] | None) -> object:
+    if isinstance(value, list):
+        return [decode(item, tensors, found) for item in value]
+    assert isinstance(value, dict)
     match next(iter(value.items()), None):
         case ("$tensor", str(name)):
             return tensors[name]
@@ -63,10 +92,10 @@ def decode(value: object, tensors: dict[str, Tensor]) -> object:
             scalar: object = tensors[name].numpy()[()]
             return scalar
         case ("$tuple", list(items)):
-            return tuple(decode(item, tensors) for item in items)
+            return tuple(decode(item, tensors, found) for item in items)
         case ("$items", list(items)):
-            return {decode(key, tensors): decode(item, tensors) for key, item in items}
-    return {key: decode(item, tensors) for key, item in value.items()}
+            return {decode(key, tensors): decode(item, tensors, found) for key, item in items}
+    return {key: decode(item, tensors, found) for key, item in value.items()}
 
 
 def own_memory(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

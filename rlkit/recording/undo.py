@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from rlkit.api import Algorithm, Env, State
-from rlkit.attributes import copied, put_back, state_of
+from rlkit.attributes import put_back, state_of
 from rlkit.held import is_part, owner
+from rlkit.recording.twins import copied, ready
 from rlkit.seeding import generators, global_generators
 
 
@@ -19,14 +20,14 @@ def noted(algo: Algorithm, env: Env) -> Callable[[], None]:
         return lambda: None
     drawn = drawing(algo)
     states, before = {key: state_of(x) for key, x in drawn.items()}, env.state_dict()
-    mine = {key: copied(x) for key, x in plain(algo, algo.saved).items()}
+    mine = copied(plain(algo, algo.saved))
 
     def go_back() -> None:
         for key, state in states.items():
             put_back(drawn, key, state)
-        for key, x in mine.items():
+        for put in ready(algo, mine, tuple(mine)).values():
             with suppress(TypeError):  # it is something else by now: the save that follows refuses it in one line
-                put_back(owner(algo, key), key.rpartition(".")[2], x)
+                put()
         env.load_state_dict(before)
 
     return go_back

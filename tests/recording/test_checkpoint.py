@@ -40,7 +40,7 @@ def test_what_is_saved_is_loaded_to_the_last_bit(tmp_path: Path) -> None:
         "texts": ["", 'é\u2028\n"', "$tensor"],
         "tuples": ((), (1, (2.0, "a")), [()]),
         "keys": {0: {"step": 1}, 1: [], -5: None, "1": 2, (1, "a"): 3, None: 4, 2**70: 6},
-        "$tensor": "a key that looks like one of ours",
+        "dollars": {"$tensor": "a key that looks like one of ours", "$same": 0},
         "nested": {"$items": [[1, 2]], "": {}},
         "a/b": {"c": torch.ones(1)},
         "a": {"b/c": torch.zeros(1), "b": {"c": torch.full((1,), 2.0)}},

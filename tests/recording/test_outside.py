@@ -12,7 +12,7 @@ import torch
 
 from rlkit import progress, run
 from rlkit.api import UserError
-from rlkit.held import check_optimizer, flags_of
+from rlkit.moments import check_optimizer, flags_of
 from rlkit.recording import checkpoint
 from rlkit.settings import config
 from rlkit.settings.assemble import Parts, assemble

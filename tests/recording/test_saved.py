@@ -1,6 +1,7 @@
 """What an algorithm declares is saved, whatever it is, and comes back."""
 
 import random
+from collections import deque
 from collections.abc import Callable
 from copy import deepcopy
 from operator import attrgetter
@@ -20,6 +21,7 @@ from rlkit.attributes import digest
 from rlkit.held import check_saved, fingerprints
 from rlkit.progress import Progress, restore, save
 from rlkit.recording import checkpoint
+from rlkit.recording.undo import noted
 from rlkit.settings import plugins
 
 TABLES = ("value_iteration", "policy_iteration", "monte_carlo", "td", "q_learning", "sarsa", "expected_sarsa")
@@ -219,4 +221,80 @@ def test_one_object_under_two_declared_names_is_refused_at_the_start(value: Any)
         check_saved(algo, env, new=True)
     check_saved(algo, env)  # it may become one later, and a run that began so goes on
     algo.best = deepcopy(value)
+    check_saved(algo, env, new=True)
+
+
+def begin() -> dict[str, Any]:
+    return {"pool": [], "queue": deque(), "table": {}, "now": [], "mean": torch.zeros(2), "best": [], "last": {}}
+
+
+def grow(algo: Any) -> None:
+    """What stands in several places at the end."""
+    weights, steps = {"w": torch.ones(2)}, np.zeros(2)
+    algo.pool += [weights, weights, algo.now, (algo.mean, [algo.mean])]
+    algo.queue += [(0.5, steps), (0.7, steps)]
+    algo.table |= {"a": weights["w"], 3: {"b": algo.pool[0]}, "pool": algo.now}
+    algo.last = algo.pool[0]
+    algo.best = algo.now
+
+
+def change(algo: Any) -> None:
+    algo.now.append(1)
+    algo.mean += 2
+    algo.pool[0]["w"] += 3
+    algo.pool[0]["x"] = 4
+    algo.queue[0][1][0] = 5
+
+
+@pytest.mark.parametrize("undone", [False, True], ids=["resumed", "a reward failed"])
+def test_one_object_in_several_places_is_one_object_again(tmp_path: Path, undone: bool) -> None:
+    def made() -> tuple[Any, Any]:
+        algo, env = holding("pool", [], saved=tuple(begin()))
+        vars(algo).update(begin())
+        return algo, env
+
+    algo, env = made()
+    grow(algo)
+    again, second = algo, env
+    if undone:
+        env.kind = "text"
+        go_back = noted(algo, env)
+        change(algo)
+        algo.now, algo.last, algo.mean = [7], {}, torch.ones(2)
+        go_back()
+    for place in ("one", "two") if not undone else ():
+        (tmp_path / place).mkdir()
+        save(tmp_path / place, again, second, Progress())
+        again, second = made()
+        mean = again.mean
+        restore(tmp_path / place, again, second)
+        assert again.mean is mean, "an optimizer may hold it"
+    change(again)
+    w = torch.full((2,), 4.0)
+    weights, now, mean = {"w": w, "x": 4}, [1], torch.full((2,), 2.0)
+    expected = {
+        "pool": [weights, weights, now, (mean, [mean])],
+        "queue": deque([(0.5, np.array([5.0, 0])), (0.7, np.array([5.0, 0]))]),
+        "table": {"a": w, 3: {"b": weights}, "pool": now},
+        "now": now,
+        "mean": mean,
+        "best": now,
+        "last": weights,
+    }
+    for key, x in expected.items():
+        found = vars(again)[key]
+        assert type(found) is type(x) and (same([*found], [*x]) if key == "queue" else same(found, x)), key
+
+
+@pytest.mark.parametrize("kind", ["of an optimizer", "of the policy"])
+def test_a_list_of_what_is_learned_is_refused_at_the_start(kind: str) -> None:
+    algo, env = holding("alphas", [torch.nn.Parameter(torch.zeros(2))], saved=("alphas", "mover"))
+    algo.mover = torch.optim.SGD(algo.alphas, lr=0.1)
+    if kind == "of the policy":
+        algo.alphas = {"a": [1, *algo.policy.parameters()]}
+    words = "saved names 'alphas', a (list|dict) with tensors that an optimizer or a module holds, too: resume would"
+    with pytest.raises(UserError, match=words):
+        check_saved(algo, env, new=True)
+    check_saved(algo, env)  # a run that began so goes on
+    algo.alphas = torch.nn.ParameterList(algo.mover.param_groups[0]["params"])
     check_saved(algo, env, new=True)

@@ -36,6 +36,14 @@ def test_keys_of_a_dictionary_are_each_kept(tmp_path: Path) -> None:
     assert [float(torch.as_tensor(x).sum()) for x in found.values()] == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("what", [{"$same": 0}, {"$same": "x"}, [[], {"$same": 1}], {"$same": -1}])
+def test_a_name_of_no_object_is_damage(what: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "encode", lambda value, *more: what)
+    checkpoint.save(tmp_path, {"numbers": {}})
+    with pytest.raises(UserError, match="its structure and its tensors do not fit"):
+        checkpoint.load(tmp_path)
+
+
 def test_a_long_structure_is_kept_beside_the_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = {"returns": [0.1, "é"] * 100, "x": torch.ones(2)}
     monkeypatch.setattr(checkpoint, "HEADER", 10**4)
@@ -48,7 +56,7 @@ def test_a_long_structure_is_kept_beside_the_tensors(tmp_path: Path, monkeypatch
 def test_more_tensors_than_a_file_can_name_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint.save(tmp_path, {"version": 1})
     monkeypatch.setattr(checkpoint, "HEADER", 10**4)
-    state = {"parts": {"policy": {"w": torch.ones(2)}}, "numbers": {"memory": [torch.ones(())] * 99}}
+    state = {"parts": {"policy": {"w": torch.ones(2)}}, "numbers": {"memory": [torch.ones(()) for _ in range(99)]}}
     words = r"^'memory' has 99 tensors, of 100 in all, more than a checkpoint can name: keep fewer, or make one of"
     with pytest.raises(UserError, match=words):
         checkpoint.save(tmp_path, state)

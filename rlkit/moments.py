@@ -1,0 +1,69 @@
+"""What an optimizer keeps for each parameter, and its options: whether a restored state fits."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from rlkit.attributes import check_numbers, form
+
+LARGEST = 1e80  # largest number in an optimizer: products of two keys, each at most 1e37
+SQUARES = ("exp_avg_sq", "max_exp_avg_sq", "square_avg", "step")  # values of an optimizer that are never negative
+MOMENTS = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "square_avg", "grad_avg", "momentum_buffer")  # one per element
+NEEDED = {torch.optim.Adam: ("step", "exp_avg", "exp_avg_sq"), torch.optim.RMSprop: ("step", "square_avg")}
+FLAGS = ("amsgrad", "centered", "maximize", "nesterov")  # options of an optimizer that never change
+
+
+def flags_of(x: object) -> list[dict[str, object]]:
+    """The options of an optimizer in each of its groups; empty for anything else."""
+    if not isinstance(x, torch.optim.Optimizer):
+        return []
+    return [{key: group[key] for key in FLAGS if key in group} for group in x.param_groups]
+
+
+def check_optimizer(optimizer: torch.optim.Optimizer, made: Sequence[Mapping[str, object]]) -> None:
+    """Raises: ValueError where the state of an optimizer does not fit its parameters, or its options differ.
+
+    made: result of `flags_of` before its state was restored.
+    """
+    if not isinstance(optimizer, torch.optim.Adam | torch.optim.SGD | torch.optim.RMSprop):  # AdamW is an Adam
+        return
+    for parameter, state in optimizer.state.items():
+        check_moments(optimizer, state)
+        for key, x in state.items():
+            if isinstance(x, Tensor) and (x.dim() or key in MOMENTS) and x.shape != parameter.shape:
+                raise ValueError(f"{key} has the shape {tuple(x.shape)}, not {tuple(parameter.shape)}")
+            if isinstance(x, Tensor) and not bool(x.isfinite().all()):
+                raise ValueError(f"{key} is not finite")
+            if key in SQUARES and isinstance(x, Tensor) and bool((x < 0).any()):
+                raise ValueError(f"{key} is negative")
+    if flags_of(optimizer) != made:
+        raise ValueError(f"it computes {flags_of(optimizer)}, not {made}")
+    for group in optimizer.param_groups:
+        check_numbers([group.get("initial_lr", 0.0)])
+        check_numbers([x for value in group.values() if isinstance(value, tuple) for x in value])
+        for key, default in optimizer.defaults.items():
+            given = group.get(key)
+            if type(given) is not type(default) and (isinstance(given, bool) or not isinstance(given, int | float)):
+                raise TypeError(f"{key} is {group.get(key)!r}")
+        used = [group.get(key) for key in ("initial_lr", *optimizer.defaults)]  # a user's own keys may hold anything
+        numbers = [x for value in used for x in (value if isinstance(value, tuple) else (value,))]
+        if bad := [x for x in numbers if isinstance(x, int | float) and not 0 <= x < LARGEST]:
+            raise ValueError(f"a number of it is {bad[0]}")
+
+
+def check_moments(optimizer: torch.optim.Optimizer, state: Mapping[str, object]) -> None:
+    """Refuse a state that lacks what torch's kernels trust, or holds something else in place of a tensor.
+
+    Raises: KeyError, TypeError or ValueError.
+    """
+    ours = type(optimizer).__module__.startswith(("torch.", "rlkit."))  # a user's own may keep less
+    for kind, needed in NEEDED.items() if ours and state else ():
+        if isinstance(optimizer, kind) and (missing := [key for key in needed if key not in state]):
+            raise KeyError(missing[0])
+    for key in state.keys() & {"step", *MOMENTS}:
+        x = state[key]
+        if not isinstance(x, Tensor) and not (x is None and key == "momentum_buffer"):
+            raise TypeError(f"{key} is {form(x)}")
+        if key == "step" and isinstance(x, Tensor) and not (x.numel() == 1 and x.is_floating_point()):
+            raise ValueError(f"{key} is {form(x)}")
