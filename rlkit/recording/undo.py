@@ -2,6 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Any
+
+import torch
+from torch import nn
 
 from rlkit.api import Algorithm, Env, State
 from rlkit.attributes import put_back, state_of
@@ -13,14 +17,15 @@ from rlkit.seeding import generators, global_generators
 def noted(algo: Algorithm, env: Env) -> Callable[[], None]:
     """Record what acting changes, and return a function that undoes it if a reward fails, so that resume can repeat it.
 
-    Only on text, where user code gives rewards: generators, and what `saved` names of an algorithm that has no
-    state_dict, such as counters and tables.
+    Only on text, where user code gives rewards: generators, and what `saved` names, such as counters and tables. Not
+    modules, optimizers and the buffer, which change later.
     """
     if env.kind != "text":
         return lambda: None
     drawn = drawing(algo)
     states, before = {key: state_of(x) for key, x in drawn.items()}, env.state_dict()
-    mine = copied(plain(algo, algo.saved))
+    mine, parts = copied(plain(algo, algo.saved)), acting(algo)
+    held = {key: copied(x.state_dict()) for key, x in parts.items()}
 
     def go_back() -> None:
         for key, state in states.items():
@@ -28,9 +33,17 @@ def noted(algo: Algorithm, env: Env) -> Callable[[], None]:
         for put in ready(algo, mine, tuple(mine)).values():
             with suppress(TypeError):  # it is something else by now: the save that follows refuses it in one line
                 put()
+        for key, x in parts.items():
+            x.load_state_dict(held[key])
         env.load_state_dict(before)
 
     return go_back
+
+
+def acting(algo: Algorithm) -> dict[str, Any]:
+    """The saved objects with a state_dict that may change while the algorithm acts."""
+    held = {key: owner(algo, key)[key.rpartition(".")[2]] for key in algo.saved if key != "buffer"}
+    return {key: x for key, x in held.items() if is_part(x) and not isinstance(x, nn.Module | torch.optim.Optimizer)}
 
 
 def plain(algo: Algorithm, keys: Sequence[str]) -> State:

@@ -60,22 +60,33 @@ from rlkit.algorithms import grpo
 Config = grpo.Config
 
 
+class Arm:
+    pulled = ()
+
+    def state_dict(self):
+        return {"pulled": self.pulled}
+
+    def load_state_dict(self, state):
+        self.pulled = state["pulled"]
+
+
 class make(grpo.GRPO):
-    saved = (*grpo.GRPO.saved, "level", "played", "seen")
+    saved = (*grpo.GRPO.saved, "level", "played", "seen", "arm")
 
     def __init__(self, config, env, network):
         super().__init__(config, env, network)
-        self.level, self.played, self.seen = 0, [], torch.zeros(2)
+        self.level, self.played, self.seen, self.arm = 0, [], torch.zeros(2), Arm()
 
     def rollout(self, env):
         self.level += 1
         self.played.append(self.level)
         self.seen += 1
+        self.arm.pulled = (*self.arm.pulled, self.level)
         return super().rollout(env)
 
     def loss(self, batch):
         loss, metrics = super().loss(batch)
-        return loss, metrics | {"level": self.seen * self.level * len(self.played)}
+        return loss, metrics | {"level": self.seen * self.level * len(self.played) * len(self.arm.pulled)}
 """
 
 
@@ -88,7 +99,7 @@ def test_what_an_algorithm_of_ones_own_counted_before_a_reward_failed_is_counted
     assert run.main([*words, f"out={tmp_path / 'a'}"]) == 2
     reward.write_text(REWARD.format(fails=-1))
     assert run.main([f"resume={tmp_path / 'a'}", "trust=changed"]) == 0
-    assert [line["train/level"] for line in lines(tmp_path / "a")] == [x**3 for x in range(1, 7)]
+    assert [line["train/level"] for line in lines(tmp_path / "a")] == [x**4 for x in range(1, 7)]
 
 
 def test_what_has_become_something_else_is_left_for_the_save_to_refuse() -> None:
