@@ -1,7 +1,7 @@
 """Attributes of an algorithm that checkpoints do not hold: refused before the run, and as soon as they change."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -102,13 +102,19 @@ def in_saved(algo: Algorithm, env: Env) -> set[int]:
     """
     saved = [owner(algo, key)[key.rpartition(".")[2]] for key in algo.saved]
     modules = [module for x in saved if isinstance(x, nn.Module) for module in x.modules()]
-    tensors: list[Tensor] = [x for module in modules for x in module.parameters(recurse=False)]
-    for module in modules:
-        tensors += [
-            x for key, x in module.named_buffers(recurse=False) if key not in module._non_persistent_buffers_set
-        ]
+    tensors = tensors_of(modules)
     always = (algo, env, *generators(algo).values(), *generators(algo.policy).values())
     return {id(x) for x in (*saved, *modules, *tensors, *always) if not isinstance(x, REPLACED)}
+
+
+def tensors_of(modules: Iterable[nn.Module]) -> list[Tensor]:
+    """The parameters of modules, without those of modules inside, and the buffers that their state_dict holds."""
+    found: list[Tensor] = []
+    for module in modules:
+        found += module.parameters(recurse=False)
+        kept = module.named_buffers(recurse=False)
+        found += [x for key, x in kept if key not in module._non_persistent_buffers_set]
+    return found
 
 
 def check_unchanged(algo: Algorithm, env: Env, before: dict[str, str] | None) -> None:
@@ -117,7 +123,7 @@ def check_unchanged(algo: Algorithm, env: Env, before: dict[str, str] | None) ->
     if before is None:
         return
     for key in algo.saved:
-        now = form(owner(algo, key)[key.rpartition(".")[2]])
+        now = extent(owner(algo, key)[key.rpartition(".")[2]])
         if now != (was := before.get(key, now)):
             raise UserError(
                 f"{type(algo).__name__}.{key} was {was} when the run began and is {now} now, which could not be put "
@@ -145,7 +151,28 @@ def fingerprints(algo: Algorithm, env: Env) -> dict[str, str]:
     """A fingerprint of each unsaved attribute of the algorithm and its parts; for saved attributes, their form."""
     known = in_saved(algo, env)
     found = {key: digest(x, known) for key, x in unsaved(algo) if id(x) not in known}
-    return found | {key: form(owner(algo, key)[key.rpartition(".")[2]]) for key in algo.saved}
+    return found | {key: extent(owner(algo, key)[key.rpartition(".")[2]]) for key in algo.saved}
+
+
+def extent(x: object) -> str:
+    """`form`; of a module or an optimizer that torch restores also how much it holds, which must stay the same."""
+    if isinstance(x, torch.optim.Optimizer) and _by_torch(type(x).load_state_dict):
+        return (
+            f"{form(x)} with groups of {' + '.join(str(len(group['params'])) for group in x.param_groups)} parameters"
+        )
+    if not isinstance(x, nn.Module):
+        return form(x)
+    modules = list(x.modules())
+    tensors = tensors_of(modules)
+    kinds = {type(module) for module in modules}
+    own = not all(_by_torch(f) for kind in kinds for f in (kind.load_state_dict, kind._load_from_state_dict))
+    if own or any(m._load_state_dict_pre_hooks for m in modules) or any(map(nn.parameter.is_lazy, tensors)):
+        return form(x)
+    return f"{form(x)} of {len(tensors)} tensors, {sum(x.numel() for x in tensors):,} numbers"
+
+
+def _by_torch(method: Callable[..., object]) -> bool:
+    return method.__module__.startswith("torch.")
 
 
 def unsaved(algo: Algorithm) -> Iterator[tuple[str, object]]:

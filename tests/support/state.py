@@ -143,6 +143,10 @@ BECOME: dict[str, tuple[Any, Any]] = {  # numbers of one kind that become number
 }
 
 
+def optimizer(*groups: torch.Tensor) -> torch.optim.Optimizer:
+    return torch.optim.SGD([{"params": [torch.nn.Parameter(x)]} for x in groups], lr=0.1)
+
+
 OTHER: dict[str, tuple[Any, Any, str, str]] = {  # what could not be put back, and the words for both
     "a shape": (torch.zeros(2), torch.zeros(3), r"a tensor of float32 and shape \(2,\)", r"a .* and shape \(3,\)"),
     "a precision": (torch.zeros(2), torch.zeros(2).double(), "a tensor of float32 .*", "a tensor of float64 .*"),
@@ -153,8 +157,21 @@ OTHER: dict[str, tuple[Any, Any, str, str]] = {  # what could not be put back, a
     "a text": (1, "a", "a number", "a str"),
     "another generator": (np.random.default_rng(0), random.Random(0), "a Generator", "a Random"),
     "something": (None, 3, "None", "a number"),
-    "a module": (None, torch.nn.Linear(2, 2), "None", "a Linear"),
+    "a module": (None, torch.nn.Linear(2, 2), "None", "a Linear .*"),
     "nothing": (3, None, "a number", "None"),
+    "a pool that grows": (
+        torch.nn.ModuleList(),
+        torch.nn.ModuleList([torch.nn.Linear(2, 3)]),
+        "a ModuleList of 0 tensors, 0 numbers",
+        "a ModuleList of 2 tensors, 9 numbers",
+    ),
+    "a wider module": (torch.nn.Linear(2, 2), torch.nn.Linear(2, 3), r"a .* of 2 .*, 6 numbers", r"a .*, 9 numbers"),
+    "what is unfrozen": (
+        optimizer(torch.zeros(2)),
+        optimizer(torch.zeros(2), torch.zeros(3)),
+        "a SGD with groups of 1 parameters",
+        r"a SGD with groups of 1 \+ 1 parameters",
+    ),
 }
 
 
