@@ -186,7 +186,7 @@ def _is_data(x: object, looked: dict[int, bool] | None = None, depth: int = 20) 
             looked[id(x)] = depth > 0 and all(_is_data(item, looked, depth - 1) for item in items)
         return looked[id(x)]
     if isinstance(x, np.ndarray | np.generic):
-        return x.dtype.kind in "biufc"
+        return x.dtype.kind in "biufc" and not isinstance(x, np.ma.MaskedArray)  # a file would lose the mask
     return isinstance(x, Tensor) or type(x) in (bool, int, float, str, type(None))
 
 

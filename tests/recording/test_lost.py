@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from support.fakes import iterate
@@ -39,7 +40,10 @@ def test_what_holds_no_state_is_no_concern(value: Any, tmp_path: Path) -> None:
     save(tmp_path, algo, env, Progress(held=fingerprints(algo, env)))
 
 
-@pytest.mark.parametrize("value", [[torch.nn.Linear(2, 2)], {"one": torch.nn.Linear(2, 2)}, Helper(), max, [Helper()]])
+CANNOT = [[torch.nn.Linear(2, 2)], {"one": torch.nn.Linear(2, 2)}, Helper(), max, [Helper()], np.ma.masked_all(2)]
+
+
+@pytest.mark.parametrize("value", CANNOT)
 def test_what_is_declared_and_cannot_be_saved_is_refused(value: Any) -> None:
     algo, env = holding("memory", value, saved=("memory",))
     with pytest.raises(
