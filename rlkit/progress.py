@@ -43,6 +43,7 @@ class Progress:
     interrupted: bool = False  # by Ctrl-C or a listener: the current parameters are measured
     terminated: int = 0  # the signal, such as SIGTERM, after which only a checkpoint is written
     measured: bool = False  # the result is measured and written: later signals stop nothing
+    data: str = ""  # a fingerprint of the data that the run learns from; empty: it has none, or it is unknown
     held: dict[str, str] | None = None  # fingerprints of unsaved attributes of the algorithm at the beginning
 
     def state_dict(self) -> State:
@@ -50,13 +51,14 @@ class Progress:
         numbers["best_of"] = self.best_of
         if self.best_among is not None:
             numbers["best_among"] = self.best_among
-        return numbers | {"meter": self.meter.state_dict(), "doctor": self.doctor.state_dict()}
+        return numbers | {"data": self.data, "meter": self.meter.state_dict(), "doctor": self.doctor.state_dict()}
 
     def load_state_dict(self, state: State) -> None:
         """Raises: KeyError, TypeError or ValueError where this is not the progress of a run."""
         self.iteration, self.env_steps = (natural(state[key]) for key in ("iteration", "env_steps"))
         self.best, self.ended = float(state["best"]), bool(state["ended"])
-        # rlkit 0.5 wrote neither key
+        # rlkit 0.5 wrote none of these keys
+        self.data = str(state.get("data", ""))
         self.best_of = natural(state.get("best_of", 0))
         known = "best_among" in state or self.best == -math.inf
         self.best_among = natural(state.get("best_among", 0)) if known else None

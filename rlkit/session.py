@@ -33,6 +33,7 @@ from rlkit.recording.files import (
 from rlkit.recording.writers import check_tracker
 from rlkit.seeding import seed_global
 from rlkit.settings import config, repeat, run_folder, sections
+from rlkit.settings.alike import check_data, check_ranks, data_of
 from rlkit.settings.assemble import Parts, assemble
 from rlkit.settings.measured import own_checkpoint
 from rlkit.signals import interruptible, sheltered
@@ -74,7 +75,7 @@ def begin(parts: Parts, given: config.Given, watch: Watch) -> tuple[Path, Progre
         parts.memory.check()
     if isinstance(parts.algo, Demonstrated):
         parts.algo.check_demonstrations(parts.env)
-    alike(parts)
+    check_ranks(parts)
     if given.resume is not None:
         return resume(parts, given, prepare_folder(given.resume, given.here), watch)
     folder = Path(ranks.by_first(lambda: str(run_folder.new_folder(parts.run, given))))
@@ -82,18 +83,7 @@ def begin(parts: Parts, given: config.Given, watch: Watch) -> tuple[Path, Progre
         ranks.by_first(lambda: start(parts, given, folder))
         ranks.note_begun(os.path.realpath(folder))
         ranks.command = again(folder, given)  # from here on there is something to resume
-        return folder, execute(parts, given, folder, Progress(), {}, watch)
-
-
-def alike(parts: Parts) -> None:
-    """Refuse ranks that would train different things."""
-    if ranks.size() == 1:
-        return
-    ranks.check_same("configuration", parts.text, "start all with the same command, files and folder")
-    found = parts.env.mark() if isinstance(parts.env, Marked) else parts.env.source
-    ranks.check_same("data", found, "let all read the same files")
-    weights = [float(shards.whole(p.detach().double().sum())) for p in parts.algo.policy.parameters()]
-    ranks.check_same("model", repr(weights), "let all read the same policy.model")
+        return folder, execute(parts, given, folder, Progress(data=data_of(parts.env)), {}, watch)
 
 
 @runtime_checkable
@@ -103,13 +93,6 @@ class Demonstrated(Protocol):
     def check_demonstrations(self, env: Env) -> None:
         """Refuse demonstrations that cannot be learned from, before anything is measured."""
         ...
-
-
-@runtime_checkable
-class Marked(Protocol):
-    """An environment with a fingerprint of its data."""
-
-    def mark(self) -> str: ...
 
 
 def start(parts: Parts, given: config.Given, folder: Path) -> None:
@@ -131,6 +114,7 @@ def resume(parts: Parts, given: config.Given, folder: Path, watch: Watch) -> tup
             before, _ = outcome.scores(parts.env, parts.algo, parts.run.evaluation_episodes, "before")
             keep_before(folder, before)
         progress = restore(folder, parts.algo, parts.env, tidy=ranks.size() == 1) if there else Progress()
+        progress.data = check_data(parts.env, given, folder, progress.data)
         ranks.saved = progress.iteration
         check_length(folder, given, parts.run, progress)
         progress.ended &= not repeat.has_length(given.argv)  # with a new length, it looks again for data to learn from

@@ -1,9 +1,10 @@
 """The three splits of a source: a JSONL file with a test file beside it, or a hub dataset; others are held out."""
 
 import hashlib
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 
 from rlkit.api import UserError
 from rlkit.paths import home
@@ -117,9 +118,15 @@ def _tell_repeated(problems: Mapping[str, Sequence[Problem]], name: str) -> None
 
 
 def mark(rows: Mapping[str, Sequence[object]]) -> str:
-    """A fingerprint of all rows, split by split."""
+    """A fingerprint of all rows, split by split. Of what JSON lacks, such as a picture, only the type counts."""
     digest = hashlib.blake2b(digest_size=16)
     for split, found in rows.items():
         for row in (split, *found):
-            digest.update(repr(row).encode("utf-8", "replace"))
+            digest.update(json.dumps(row, default=_for_json, skipkeys=True).encode())
     return digest.hexdigest()
+
+
+def _for_json(x: object) -> object:
+    if is_dataclass(x):
+        return [getattr(x, field.name) for field in fields(x)]
+    return dict(x) if isinstance(x, Mapping) else type(x).__name__

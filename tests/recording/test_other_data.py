@@ -1,0 +1,65 @@
+"""A run goes on with the data that it began with, also where they come from no file."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rlkit import run
+from rlkit.text import splits
+from rlkit.text.problems import Problem
+
+WORDS = ["algo=grpo", "env=gsm8k", "env.source=a/b", "env.rows=2", "algo.group=2", "env.max_tokens=4"]
+WORDS += ["evaluation_episodes=2", "iterations=2", "checkpoint_every=1"]
+
+
+class Hub:
+    """Stands in for the library `datasets`, with questions from `first` on."""
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+
+    def get_dataset_config_names(self, name: str) -> list[str]:
+        return ["main"]
+
+    def load_dataset(self, name: str, configuration: str) -> dict[str, list[dict[str, str]]]:
+        numbers = range(self.first, self.first + 40)
+        return {"train": [{"question": f"1 + {n} = ?", "answer": f"#### {n + 1}"} for n in numbers]}
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    return lambda first: monkeypatch.setitem(sys.modules, "datasets", Hub(first))
+
+
+def test_a_dataset_of_the_hub_that_has_changed_is_refused(
+    tmp_path: Path, hub: Callable[[int], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "r"
+    hub(1)
+    assert run.main([*WORDS, f"out={folder}"]) == 0
+    hub(2)
+    again = [f"resume={folder}", "iterations=4"]
+    assert run.main(again) == 2
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert told.startswith("rlkit: hub dataset a/b (32 train, 4 validation")
+    assert f"has other rows than when {folder} began: " in told
+    hub(1)
+    assert run.main(again) == 0
+    hub(2)
+    assert run.main([f"resume={folder}", "iterations=6", "trust=changed"]) == 0
+    assert run.main([f"resume={folder}", "iterations=8"]) == 0, "from then on it is its data"
+
+
+class Picture:
+    """Has another `repr` in each process."""
+
+
+def test_a_mark_of_rows_is_the_same_at_each_reading() -> None:
+    def mark(*columns: dict[str, object]) -> str:
+        return splits.mark({"train": [Problem("1 + 1?", "#### 2", "sum", column) for column in columns]})
+
+    assert mark({"image": Picture()}) == mark({"image": Picture()}), "of what JSON lacks, the type counts"
+    different = [mark({"level": 1}), mark({"level": 2}), mark({"level": 1}, {"level": 1}), mark({"nested": {"a": [1]}})]
+    assert len(set(different)) == len(different)
