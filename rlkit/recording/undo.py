@@ -26,10 +26,13 @@ def noted(algo: Algorithm, env: Env) -> Callable[[], None]:
     states, before = {key: state_of(x) for key, x in drawn.items()}, env.state_dict()
     mine, parts = copied(plain(algo, algo.saved)), acting(algo)
     held = {key: copied(x.state_dict()) for key, x in parts.items()}
+    bound = {key: owner(algo, key)[key.rpartition(".")[2]] for key in mine}
 
     def go_back() -> None:
         for key, state in states.items():
             put_back(drawn, key, state)
+        for key, x in bound.items():  # two names may be one object by now, and are filled with two values
+            owner(algo, key)[key.rpartition(".")[2]] = x
         for put in ready(algo, mine, tuple(mine)).values():
             with suppress(TypeError):  # it is something else by now: the save that follows refuses it in one line
                 put()

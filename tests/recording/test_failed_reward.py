@@ -1,11 +1,14 @@
 """A reward that fails loses nothing: the iteration is repeated once it is repaired."""
 
 import json
+from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+import torch
 from support.resuming import Killed, differences
 
 from rlkit import loop, run
@@ -102,13 +105,30 @@ def test_what_an_algorithm_of_ones_own_counted_before_a_reward_failed_is_counted
     assert [line["train/level"] for line in lines(tmp_path / "a")] == [x**4 for x in range(1, 7)]
 
 
-def test_what_has_become_something_else_is_left_for_the_save_to_refuse() -> None:
-    algo = SimpleNamespace(saved=("best", "count"), best=None, count=0, policy=SimpleNamespace())
+def undone(change: Callable[[Any], None], **held: Any) -> Any:
+    """An algorithm that acted, and whose reward failed then."""
+    algo = SimpleNamespace(saved=tuple(held), **held, policy=SimpleNamespace())
     env = SimpleNamespace(kind="text", state_dict=dict, load_state_dict=dict)
     go_back = undo.noted(cast(Any, algo), cast(Any, env))
-    algo.best, algo.count = "a text", 1
+    change(algo)
     go_back()
-    assert (algo.best, algo.count) == ("a text", 0)
+    return algo
+
+
+def test_what_has_become_something_else_is_what_it_was() -> None:
+    algo = undone(lambda algo: vars(algo).update(best="a text", seen=None, count=1), best=None, seen=[1], count=0)
+    assert (algo.best, algo.seen, algo.count) == (None, [1], 0)
+    resized = undone(lambda algo: algo.seen.resize_(3), seen=torch.zeros(2))
+    assert resized.seen.shape == (3,), "the save that follows refuses it in one line"
+
+
+@pytest.mark.parametrize("kind", [torch.tensor, list, deque])
+def test_two_names_that_became_one_object_are_two_again(kind: Callable[..., Any]) -> None:
+    """As after `self.last = self.mean` in `rollout`: both were filled with the value of the last name."""
+    mean, last = kind([1.0, 2.0]), kind([3.0, 4.0])
+    algo = undone(lambda algo: vars(algo).update(last=algo.mean), mean=mean, last=last)
+    assert algo.mean is mean and algo.last is last
+    assert (list(mean), list(last)) == ([1, 2], [3, 4])
 
 
 @pytest.mark.parametrize("fails", [3, 5, 7])  # the first call measures the test split; then training and validation
