@@ -216,7 +216,8 @@ def compare(metric: str, ours: Array, theirs: Array) -> Paired:
     with np.errstate(invalid="ignore", over="ignore"):
         differences = ours - theirs
     check(differences, "differences")
-    differences[np.isclose(ours, theirs, rtol=10.0**-DIGITS, atol=0)] = 0.0
+    largest = np.abs((ours, theirs)).max(initial=0.0)
+    differences[np.abs(differences) <= largest * 10.0**-DIGITS] = 0.0
     wins, losses = int((differences > 0).sum()), int((differences < 0).sum())
     low, high = bootstrap(differences)
     exact = metric == "accuracy" and bool(np.isin((ours, theirs), (0, 1)).all())  # a reward model may give ½ to a pair

@@ -88,6 +88,9 @@ def test_sums_of_the_same_rewards_in_another_order_are_ties():
     found = episodes.compare("return", ours, theirs)
     assert (found["wins"], found["ties"], found["losses"], found["better"]) == (0, 20, 0, None)
     assert episodes.compare("return", ours, theirs + 1e-9)["losses"] == 20
+    rest = np.array([0.1 + 0.2 - 0.3] * 20 + [1.0])  # of sums that cancel out, rounding leaves something beside 0
+    found = episodes.compare("return", rest, np.array([0.0] * 20 + [1.0]))
+    assert (found["wins"], found["ties"], found["losses"], found["better"]) == (0, 21, 0, None)
 
 
 def test_mcnemar_is_the_binomial_tail_of_the_pairs_that_differ():
