@@ -61,7 +61,7 @@ class Meter:
         count: Tensor | int = x.numel()
         if masks:
             mask = side_by_side(masks)
-            x, count = x * mask, mask.sum()
+            x, count = torch.where(mask, x, 0), mask.sum()  # not x·mask: what nobody did may be nan or ∞
         self.sums[name] = x.sum(dtype=torch.float32) + self.sums.get(name, 0.0)
         self.counts[name] = self.counts.get(name, 0) + count
 

@@ -49,6 +49,15 @@ def test_a_metric_of_any_shape_is_averaged() -> None:
     assert meter.read() == {"one": 2.0, "row": 2.0, "odd": pytest.approx(1 / 3)}
 
 
+@pytest.mark.parametrize("wild", [math.nan, math.inf])
+def test_a_metric_counts_no_masked_step_whatever_it_is_there(wild: float) -> None:
+    """Such as 1/G of a row of whole episodes, whose return G behind the end is 0."""
+    meter, x = Meter(), torch.tensor([[1.0, wild], [2.0, 6.0]])
+    mask = torch.tensor([[True, False], [True, True]])
+    meter.add({"share": x, "later": Elementwise(torch.neg, (x,))}, mask)
+    assert meter.read() == {"share": 3.0, "later": -3.0}
+
+
 def test_an_elementwise_metric_is_called_once_for_all_batches_and_averages_the_same() -> None:
     """Rows of different lengths, as micro-batches have them, and batches without time."""
     calls = []
