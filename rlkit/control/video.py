@@ -120,9 +120,10 @@ def _picture(copies: Copies) -> Array:
     if drawn is None or drawn[0] is None:
         raise NotImplementedError
     picture = np.asarray(drawn[0])
-    if picture.ndim == 2:
-        picture = np.stack([picture] * 3, -1)  # gray
-    if picture.dtype.kind not in "iu" or picture.ndim != 3 or 0 in picture.shape:  # of fractions all would be black
+    if picture.ndim == 2 or (picture.ndim == 3 and picture.shape[2] == 1):
+        picture = np.stack([picture.reshape(picture.shape[:2])] * 3, -1)  # gray
+    colored = picture.ndim == 3 and 0 not in picture.shape and picture.shape[2] in (3, 4)
+    if picture.dtype.kind not in "iu" or not colored:  # of fractions all would be black
         raise UserError(
             f"render gave a picture of type {picture.dtype} and shape {picture.shape}: return bytes of "
             "[height, width, 3]"

@@ -170,8 +170,9 @@ def drawn(picture: object, make: object = Drawn) -> list:
 
 def test_what_a_picture_has_to_be():
     assert drawn(np.full((2, 900, 3), 7, np.uint8))[0]["image"].shape == (1, 400, 3)
-    assert drawn(np.full((1, 900), 7))[0]["image"].tolist() == [[[7] * 3] * 400]
-    for wrong in (np.full((2, 2, 3), 0.5), "abc", [np.zeros((2, 2, 3), np.uint8)]):
+    for gray in (np.full((1, 900), 7), np.full((1, 900, 1), 7)):
+        assert drawn(gray)[0]["image"].tolist() == [[[7] * 3] * 400]
+    for wrong in (np.full((2, 2, 3), 0.5), "abc", [np.zeros((2, 2, 3), np.uint8)], np.zeros((3, 8, 8), np.uint8)):
         with pytest.raises(UserError, match=r"render gave a picture of type .*: return bytes of \[height, width, 3\]"):
             drawn(wrong)
     with pytest.raises(UserError, match=r"cannot be drawn \(.*: let it take render_mode=rgb_array, as Gymnasium's do$"):
