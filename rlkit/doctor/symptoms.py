@@ -67,7 +67,9 @@ def of_groups(rollout: TensorDict) -> Found:
     score = rollout.get("preference", rollout.get("score", None))
     if score is None or score.dim() < 2 or score.shape[1] < 2:
         return {}
-    return {"rollout/equal_groups": (score.amax(1) == score.amin(1)).float().mean(), "groups": float(len(score))}
+    judged: Found = {"judged": 1.0} if "preference" in rollout.keys() else {}
+    equal = (score.amax(1) == score.amin(1)).float().mean()
+    return judged | {"rollout/equal_groups": equal, "groups": float(len(score))}
 
 
 def of_observations(rollout: TensorDict, env: Env) -> Found:

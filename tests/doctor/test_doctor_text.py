@@ -12,7 +12,7 @@ from tensordict import TensorDict
 
 from rlkit import run
 from rlkit.doctor import Doctor
-from rlkit.doctor.symptoms import of_texts, read, tolerance
+from rlkit.doctor.symptoms import of_groups, of_texts, read, tolerance
 from rlkit.language.model import LanguageModel
 
 TEXT = ["env=gsm8k", "env.rows=2", "iterations=3"]
@@ -53,6 +53,14 @@ def test_a_reward_that_never_varies_is_named(tmp_path: Path) -> None:
     found = alarms(tmp_path / "r", *GRPO[:-1], "iterations=5", reward(tmp_path, "return [0.0] * len(prompts)"))
     assert found.keys() == {"equal_groups", "constant_reward"}
     assert "all 32 episodes so far scored 0" in found["constant_reward"]
+
+
+def test_constant_scores_are_no_problem_where_a_judge_makes_the_pairs() -> None:
+    flat = {"highest": 0.0, "lowest": 0.0, "episodes": 20.0, "progress": 0.5}
+    scored = TensorDict({"score": torch.zeros(4, 2)}, batch_size=[4, 2])
+    judged = scored.clone().set("preference", torch.tensor([1.0, 0.0]).expand(4, 2))
+    assert "constant_reward" in name(Doctor(), [flat | read(of_groups(scored))] * 3)
+    assert name(Doctor(), [flat | read(of_groups(judged))] * 3) == []
 
 
 @pytest.mark.slow
