@@ -68,15 +68,12 @@ def _is_state(x: object) -> bool:
     return (isinstance(x, STATE) and not isinstance(x, IOBase)) or hasattr(x, "state_dict")
 
 
-def holds(x: object, wanted: AbstractSet[int]) -> bool:
-    """Whether a collection holds one of these objects (ids), also in collections inside."""
-    waiting, seen = [x], {id(x): x}
-    for item in waiting:  # which grows
-        inner = item.values() if isinstance(item, dict) else item if isinstance(item, COLLECTIONS) else ()
-        new = [part for part in inner if id(part) not in seen]
-        seen |= {id(part): part for part in new}
-        waiting += new
-    return not wanted.isdisjoint(seen)
+def unsaved_in(x: object, depth: int = 20) -> str:
+    """The type of the first thing in a collection that a checkpoint cannot hold; empty where all can be held."""
+    inner = x.values() if isinstance(x, dict) else x if isinstance(x, COLLECTIONS) else ()
+    found = next((item for item in inner if not _is_data(item)), None)
+    nested = depth > 0 and type(found) in (list, tuple, dict)
+    return unsaved_in(found, depth - 1) if nested else "" if found is None else type(found).__name__
 
 
 def digest(x: object, known: AbstractSet[int] = frozenset()) -> str:

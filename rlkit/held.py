@@ -62,10 +62,12 @@ def check_saved(algo: Algorithm, env: Env, new: bool = False) -> None:
     for key in algo.saved:
         x = owner(algo, key)[key.rpartition(".")[2]]
         if not can_be_saved(x):
+            inner = attributes.unsaved_in(x)
             raise UserError(
-                f"{name}.saved names '{key}', a {type(x).__name__}: only numbers, texts, tensors, collections of them "
-                "and what has a state_dict can be saved; use a torch.nn.ModuleList, or give it a state_dict and a "
-                "load_state_dict"
+                f"{name}.saved names '{key}', a {type(x).__name__}{f' with {inner} inside' if inner else ''}: only "
+                "numbers, texts, tensors, lists, tuples and dicts of them and what has a state_dict can be saved; use "
+                "a torch.nn.ModuleList, make it plain, as dict(x) for a module's state_dict x, or give it a state_dict "
+                "and a load_state_dict"
             )
     if new:
         check_apart(algo)
@@ -87,11 +89,22 @@ def check_apart(algo: Algorithm) -> None:
     kept = {id(p) for group in groups for p in group["params"]}
     kept |= {id(x) for module in modules for x in (*module.parameters(), *module.buffers())}
     for key, x in held.items():
-        if isinstance(x, COLLECTIONS) and attributes.holds(x, kept):
+        if isinstance(x, COLLECTIONS) and holds(x, kept):
             raise UserError(
                 f"{name}.saved names '{key}', a {type(x).__name__} with tensors that an optimizer or a module holds, "
                 "too: resume would replace those in it alone; make it a torch.nn.ParameterList, or do not name it"
             )
+
+
+def holds(x: object, wanted: set[int]) -> bool:
+    """Whether a collection holds one of these objects (ids), also in collections inside."""
+    waiting, seen = [x], {id(x): x}
+    for item in waiting:  # which grows
+        inner = item.values() if isinstance(item, dict) else item if isinstance(item, COLLECTIONS) else ()
+        new = [part for part in inner if id(part) not in seen]
+        seen |= {id(part): part for part in new}
+        waiting += new
+    return not wanted.isdisjoint(seen)
 
 
 def in_saved(algo: Algorithm, env: Env) -> set[int]:

@@ -40,15 +40,21 @@ def test_what_holds_no_state_is_no_concern(value: Any, tmp_path: Path) -> None:
     save(tmp_path, algo, env, Progress(held=fingerprints(algo, env)))
 
 
-CANNOT = [[torch.nn.Linear(2, 2)], {"one": torch.nn.Linear(2, 2)}, Helper(), max, [Helper()], np.ma.masked_all(2)]
+CANNOT = [
+    ([torch.nn.Linear(2, 2)], "a list with Linear inside"),
+    ({"one": torch.nn.Linear(2, 2)}, "a dict with Linear inside"),
+    ([1.0, [{"pool": torch.nn.Linear(2, 2).state_dict()}]], "a list with OrderedDict inside"),
+    (Helper(), "a Helper"),
+    (max, "a builtin_function_or_method"),
+    ([Helper()], "a list with Helper inside"),
+    (np.ma.masked_array([1.0, 2.0], [False, True]), "a MaskedArray"),
+]
 
 
-@pytest.mark.parametrize("value", CANNOT)
-def test_what_is_declared_and_cannot_be_saved_is_refused(value: Any) -> None:
+@pytest.mark.parametrize(("value", "what"), CANNOT)
+def test_what_is_declared_and_cannot_be_saved_is_refused(value: Any, what: str) -> None:
     algo, env = holding("memory", value, saved=("memory",))
-    with pytest.raises(
-        UserError, match=rf"^Mine\.saved names 'memory', a {type(value).__name__}: only numbers, texts, tensors"
-    ):
+    with pytest.raises(UserError, match=rf"^Mine\.saved names 'memory', {what}: only numbers, texts, tensors"):
         check_saved(algo, env)
 
 
