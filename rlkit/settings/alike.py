@@ -40,7 +40,7 @@ def check_data(env: Env, given: Given, folder: Path, before: str) -> str:
     data = data_of(env)
     if before not in ("", data) and given.trust != "changed":
         raise UserError(
-            f"{env.source} has other rows than when {folder} began: bring those back, as by the version of the "
-            "package that made them, or accept the change with trust=changed"
+            f"{env.source} has other rows than when {folder} began, as a new version of a dataset or of the package "
+            "behind it has: bring the old version back, or accept the change with trust=changed"
         )
     return data

@@ -44,7 +44,7 @@ def test_a_dataset_of_the_hub_that_has_changed_is_refused(
     assert run.main(again) == 2
     told = capsys.readouterr().err.splitlines()[-1]
     assert told.startswith("rlkit: hub dataset a/b (32 train, 4 validation")
-    assert f"has other rows than when {folder} began: " in told
+    assert f"has other rows than when {folder} began, as a new version of a dataset " in told
     hub(1)
     assert run.main(again) == 0
     hub(2)
