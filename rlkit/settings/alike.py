@@ -12,14 +12,14 @@ from rlkit.settings.given import Given
 
 @runtime_checkable
 class Marked(Protocol):
-    """An environment with a fingerprint of its data."""
+    """An environment with a fingerprint of its data, under a name that no environment has by chance."""
 
-    def mark(self) -> str: ...
+    def mark_of_data(self) -> str: ...
 
 
 def data_of(env: Env) -> str:
     """A fingerprint of the data that an environment has read or made; empty where it has none."""
-    return env.mark() if isinstance(env, Marked) else ""
+    return env.mark_of_data() if isinstance(env, Marked) else ""
 
 
 def check_ranks(parts: Parts) -> None:

@@ -215,7 +215,7 @@ class TextEnv(InWords):
         """The unit of scores: a language model solves problems, a reward model ranks pairs."""
         return "pairs" if isinstance(policy, Judges) else "problems"
 
-    def mark(self) -> str:
+    def mark_of_data(self) -> str:
         """A fingerprint of all problems."""
         return splits.mark(self.problems)
 

@@ -160,7 +160,7 @@ class PairEnv(InWords):
         """The unit of scores: pairs for a reward model, and for a language model without problems to solve."""
         return self.problems.scored(policy) if self.problems else "pairs"
 
-    def mark(self) -> str:
+    def mark_of_data(self) -> str:
         """A fingerprint of all pairs."""
         return splits.mark(self.pairs)
 

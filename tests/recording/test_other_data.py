@@ -52,6 +52,18 @@ def test_a_dataset_of_the_hub_that_has_changed_is_refused(
     assert run.main([f"resume={folder}", "iterations=8"]) == 0, "from then on it is its data"
 
 
+@pytest.mark.parametrize("own", ["mark = 'X'", "def mark(self, board): return board"])
+def test_an_environment_of_ones_own_may_call_anything_a_mark(tmp_path: Path, own: str) -> None:
+    (tmp_path / "board.py").write_text(
+        "from dataclasses import dataclass\nimport gymnasium\nfrom rlkit.control import ControlEnv\n"
+        f"@dataclass(frozen=True)\nclass Config:\n    rows: int = 2\nclass Board(ControlEnv):\n    {own}\n"
+        "def make(config, seed, device):\n"
+        "    return Board(lambda n: gymnasium.make_vec('CartPole-v1', n), config.rows, seed, device)\n"
+    )
+    words = ["algo=reinforce", f"env={tmp_path / 'board.py'}", "iterations=1", "evaluation_episodes=2"]
+    assert run.main([*words, f"out={tmp_path / 'r'}"]) == 0
+
+
 class Picture:
     """Has another `repr` in each process."""
 
