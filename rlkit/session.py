@@ -108,17 +108,18 @@ def resume(parts: Parts, given: config.Given, folder: Path, watch: Watch) -> tup
         if not there and (folder / "summary.json").is_file():
             raise UserError(f"{folder}: its checkpoints are gone, so it cannot be continued; start a new run")
         before = outcome.before(folder / "before.json", parts.env.metric)
-        if there and not before:
+        if gone := there and not before:
             if ranks.first():
                 warn(f"{folder / 'before.json'} is gone: the untouched policy is measured again")
             before, _ = outcome.scores(parts.env, parts.algo, parts.run.evaluation_episodes, "before")
-            keep_before(folder, before)
         progress = restore(folder, parts.algo, parts.env, tidy=ranks.size() == 1) if there else Progress()
         progress.data = check_data(parts.env, given, folder, progress.data)
         ranks.saved = progress.iteration
         check_length(folder, given, parts.run, progress)
         progress.ended &= not repeat.has_length(given.argv)  # with a new length, it looks again for data to learn from
         check_validation(folder, given, parts.run, progress)
+        if gone:  # not before the checks: it may be of other rows
+            keep_before(folder, before)
         drop_later_best(folder, progress)
         ranks.by_first(lambda: renew(parts, given, folder, progress))
         if not there and not watch.quiet:

@@ -45,8 +45,12 @@ def test_a_dataset_of_the_hub_that_has_changed_is_refused(
     told = capsys.readouterr().err.splitlines()[-1]
     assert told.startswith("rlkit: hub dataset a/b (32 train, 4 validation")
     assert f"has other rows than when {folder} began, as a new version of a dataset " in told
+    before = (folder / "before.json").read_text()
+    (folder / "before.json").unlink()
+    assert run.main(again) == 2 and not (folder / "before.json").exists(), "it would be that of the other rows"
     hub(1)
     assert run.main(again) == 0
+    assert (folder / "before.json").read_text() == before
     hub(2)
     assert run.main([f"resume={folder}", "iterations=6", "trust=changed"]) == 0
     assert run.main([f"resume={folder}", "iterations=8"]) == 0, "from then on it is its data"
