@@ -26,12 +26,12 @@ def noted(algo: Algorithm, env: Env) -> Callable[[], None]:
     states, before = {key: state_of(x) for key, x in drawn.items()}, env.state_dict()
     mine, parts = copied(plain(algo, algo.saved)), acting(algo)
     held = {key: copied(x.state_dict()) for key, x in parts.items()}
-    bound = {key: owner(algo, key)[key.rpartition(".")[2]] for key in mine}
+    bound = {key: owner(algo, key)[key.rpartition(".")[2]] for key in algo.saved}
 
     def go_back() -> None:
         for key, state in states.items():
             put_back(drawn, key, state)
-        for key, x in bound.items():  # two names may be one object by now, and are filled with two values
+        for key, x in bound.items():  # names may be another's object by now, or a new one
             owner(algo, key)[key.rpartition(".")[2]] = x
         for put in ready(algo, mine, tuple(mine)).values():
             with suppress(TypeError):  # it is something else by now: the save that follows refuses it in one line

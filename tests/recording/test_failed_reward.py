@@ -131,6 +131,26 @@ def test_two_names_that_became_one_object_are_two_again(kind: Callable[..., Any]
     assert (list(mean), list(last)) == ([1, 2], [3, 4])
 
 
+class Arm:
+    """An object of one's own with a state."""
+
+    def __init__(self, pulled: int) -> None:
+        self.pulled = pulled
+
+    def state_dict(self) -> dict[str, int]:
+        return {"pulled": self.pulled}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.pulled = state["pulled"]
+
+
+def test_an_object_of_ones_own_that_was_replaced_is_there_again() -> None:
+    replaced = undone(lambda algo: vars(algo).update(arm=Arm(7)), arm=Arm(1))
+    assert replaced.arm.pulled == 1
+    swapped = undone(lambda algo: vars(algo).update(old=algo.new, new=algo.old), old=Arm(1), new=Arm(2))
+    assert (swapped.old.pulled, swapped.new.pulled) == (1, 2)
+
+
 @pytest.mark.parametrize("fails", [3, 5, 7])  # the first call measures the test split; then training and validation
 @pytest.mark.slow
 def test_a_validation_in_which_a_reward_failed_is_repeated(fails: int, tmp_path: Path) -> None:
