@@ -216,8 +216,8 @@ class TextEnv(InWords):
         return "pairs" if isinstance(policy, Judges) else "problems"
 
     def mark_of_data(self) -> str:
-        """A fingerprint of all problems."""
-        return splits.mark(self.problems)
+        """A fingerprint of all problems, with those that are worked examples in each prompt."""
+        return splits.mark({**self.problems, "shots": self.asking.shots})
 
     def _held(self, split: Split, episodes: int | None) -> Sequence[Problem]:
         problems = self.problems[split][:episodes]

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from rlkit import run
-from rlkit.text import splits
+from rlkit.text import TextEnv, splits
+from rlkit.text.asking import Asking
 from rlkit.text.problems import Problem
 
 WORDS = ["algo=grpo", "env=gsm8k", "env.source=a/b", "env.rows=2", "algo.group=2", "env.max_tokens=4"]
@@ -79,3 +80,11 @@ def test_a_mark_of_rows_is_the_same_at_each_reading() -> None:
     assert mark({"image": Picture()}) == mark({"image": Picture()}), "of what JSON lacks, the type counts"
     different = [mark({"level": 1}), mark({"level": 2}), mark({"level": 1}, {"level": 1}), mark({"nested": {"a": [1]}})]
     assert len(set(different)) == len(different)
+
+
+def test_a_worked_example_of_each_prompt_is_data_too() -> None:
+    def mark(answer: str) -> str:
+        problems = {"train": [Problem("1 + 1?", "#### 2")], "validation": [], "test": []}
+        return TextEnv(problems, 1, 0, prompt=Asking(shots=(Problem("2 + 2?", answer),))).mark_of_data()
+
+    assert mark("#### 4") == mark("#### 4") != mark("4")
