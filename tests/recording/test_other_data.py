@@ -78,6 +78,9 @@ def test_a_mark_of_rows_is_the_same_at_each_reading() -> None:
         return splits.mark({"train": [Problem("1 + 1?", "#### 2", "sum", column) for column in columns]})
 
     assert mark({"image": Picture()}) == mark({"image": Picture()}), "of what JSON lacks, the type counts"
+    inside: list[object] = []
+    inside.append(inside)
+    assert mark({"parts": inside, "factorial": 10**5000}), "what JSON cannot write does not end the run"
     different = [mark({"level": 1}), mark({"level": 2}), mark({"level": 1}, {"level": 1}), mark({"nested": {"a": [1]}})]
     assert len(set(different)) == len(different)
 
