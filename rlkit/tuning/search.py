@@ -24,9 +24,12 @@ EVALUATED = ("eval/return", "eval/accuracy")
 STRIDE = 10**6  # offset between the step numbers that Optuna gets for the runs of a trial: more than evaluations
 POLL = 0.2  # seconds between polls
 # What ends a run and says nothing of the setting: a full disk, here or where it runs, signals, machines that are lost,
-# and a reward, a judge or a server that fails (`Unfinished`).
+# a reward, a judge or a server that fails (`Unfinished`), and rows that are others than when it began.
 RESUME = "; fix it, then resume with: "
-BLAMELESS = re.compile(rf"(?:rlkit: |UserError: )?(?=cannot write |lost \d+ times: |{grid.ASKED}|.*{RESUME})")
+OTHER_ROWS = " has other rows than when "
+BLAMELESS = re.compile(
+    rf"(?:rlkit: |UserError: )?(?=cannot write |lost \d+ times: |{grid.ASKED}|.*(?:{RESUME}|{OTHER_ROWS}))"
+)
 
 
 class Attempt:

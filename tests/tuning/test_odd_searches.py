@@ -107,6 +107,11 @@ def test_a_folder_in_the_place_of_a_mark_is_removed(tmp_path: Path, carried: lis
         pytest.param(
             "rlkit: reward f raised OSError; fix it, then resume with: x", "reward f raised", marks=pytest.mark.slow
         ),
+        pytest.param(
+            "rlkit: hub dataset a/b (2 train) has other rows than when trials/0002-s1000 began, as a new version has",
+            "hub dataset a/b",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_what_no_setting_is_to_blame_for_ends_a_search_that_then_goes_on(
