@@ -75,15 +75,16 @@ def begin(parts: Parts, given: config.Given, watch: Watch) -> tuple[Path, Progre
         parts.memory.check()
     if isinstance(parts.algo, Demonstrated):
         parts.algo.check_demonstrations(parts.env)
-    check_ranks(parts)
+    data = data_of(parts.env)
+    check_ranks(parts, data)
     if given.resume is not None:
-        return resume(parts, given, prepare_folder(given.resume, given.here), watch)
+        return resume(parts, given, prepare_folder(given.resume, given.here), watch, data)
     folder = Path(ranks.by_first(lambda: str(run_folder.new_folder(parts.run, given))))
     with locked(folder, given):
         ranks.by_first(lambda: start(parts, given, folder))
         ranks.note_begun(os.path.realpath(folder))
         ranks.command = again(folder, given)  # from here on there is something to resume
-        return folder, execute(parts, given, folder, Progress(data=data_of(parts.env)), {}, watch)
+        return folder, execute(parts, given, folder, Progress(data=data), {}, watch)
 
 
 @runtime_checkable
@@ -101,8 +102,11 @@ def start(parts: Parts, given: config.Given, folder: Path) -> None:
     write_atomically(folder / "config.yaml", parts.text)
 
 
-def resume(parts: Parts, given: config.Given, folder: Path, watch: Watch) -> tuple[Path, Progress]:
-    """Resume from the newest checkpoint; a run that was killed before its first checkpoint starts again."""
+def resume(parts: Parts, given: config.Given, folder: Path, watch: Watch, data: str) -> tuple[Path, Progress]:
+    """Resume from the newest checkpoint; a run that was killed before its first checkpoint starts again.
+
+    data: `data_of` the environment.
+    """
     with locked(folder, given):
         there = checkpoint.resumable(folder)
         if not there and (folder / "summary.json").is_file():
@@ -113,7 +117,8 @@ def resume(parts: Parts, given: config.Given, folder: Path, watch: Watch) -> tup
                 warn(f"{folder / 'before.json'} is gone: the untouched policy is measured again")
             before, _ = outcome.scores(parts.env, parts.algo, parts.run.evaluation_episodes, "before")
         progress = restore(folder, parts.algo, parts.env, tidy=ranks.size() == 1) if there else Progress()
-        progress.data = check_data(parts.env, given, folder, progress.data)
+        check_data(parts.env, given, folder, progress.data, data)
+        progress.data = data
         ranks.saved = progress.iteration
         check_length(folder, given, parts.run, progress)
         progress.ended &= not repeat.has_length(given.argv)  # with a new length, it looks again for data to learn from

@@ -22,25 +22,23 @@ def data_of(env: Env) -> str:
     return env.mark_of_data() if isinstance(env, Marked) else ""
 
 
-def check_ranks(parts: Parts) -> None:
-    """Refuse ranks that would train different things."""
+def check_ranks(parts: Parts, data: str) -> None:
+    """Refuse ranks that would train different things. data: `data_of` the environment."""
     if ranks.size() == 1:
         return
     ranks.check_same("configuration", parts.text, "start all with the same command, files and folder")
-    ranks.check_same("data", data_of(parts.env) or parts.env.source, "let all read the same files")
+    ranks.check_same("data", data or parts.env.source, "let all read the same files")
     weights = [float(shards.whole(p.detach().double().sum())) for p in parts.algo.policy.parameters()]
     ranks.check_same("model", repr(weights), "let all read the same policy.model")
 
 
-def check_data(env: Env, given: Given, folder: Path, before: str) -> str:
-    """Refuse to go on with other data than those of the run so far; before: `data_of` them, empty if unknown.
+def check_data(env: Env, given: Given, folder: Path, before: str, now: str) -> None:
+    """Refuse to go on with other data than those of the run so far; before, now: `data_of` both, empty if unknown.
 
     Files have marks in config.yaml, which were checked before. A hub dataset has none, nor has what a package makes.
     """
-    data = data_of(env)
-    if before not in ("", data) and given.trust != "changed":
+    if before not in ("", now) and given.trust != "changed":
         raise UserError(
             f"{env.source} has other rows than when {folder} began, as a new version of a dataset or of the package "
             "behind it has: bring the old version back, or accept the change with trust=changed"
         )
-    return data
