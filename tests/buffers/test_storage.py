@@ -240,7 +240,7 @@ def test_a_disk_that_is_too_small_is_refused_before_anything_is_written(
             UserError, match=r"needs 0.0 GB, 0.0 GB are free: give a smaller algo.capacity, or a folder"
         ):
             first_steps(tmp_path)
-    assert os.listdir(tmp_path) == [".lock"]
+    assert {*os.listdir(tmp_path)} <= {".lock"}  # which older versions of filelock remove
     taken: Any = OSError(28, "full")
 
     def full(*_: Any) -> None:

@@ -10,6 +10,7 @@ from unicodedata import normalize
 import pytest
 import torch
 from support.gguf_files import write
+from support.oracles import reads_rightly
 from support.texts import installed, texts
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -57,6 +58,7 @@ def test_a_float32_file_gives_the_very_weights(tmp_path: Path) -> None:
         assert torch.equal(x, y), name
 
 
+@reads_rightly
 @pytest.mark.parametrize("pre", ["default", "llama-bpe"])
 def test_ids_equal_transformers_on_a_thousand_texts(tmp_path: Path, pre: str) -> None:
     path = write(tmp_path / "m.gguf", model(), **{"tokenizer.ggml.pre": pre, "tokenizer.ggml.add_bos_token": False})
@@ -76,6 +78,7 @@ def test_qwens_ids_equal_transformers_once_the_text_is_composed(tmp_path: Path) 
     assert ours.encode(given) == [theirs.encode(normalize("NFC", text), add_special_tokens=False) for text in given]
 
 
+@reads_rightly
 def test_ids_of_a_sentence_piece_vocabulary_equal_transformers(tmp_path: Path) -> None:
     tokens, scores = sentence_pieces(TEXTS)
     fields = {"model": "llama", "pre": None, "tokens": tokens, "scores": scores, "merges": None, "eos_token_id": 2}

@@ -13,6 +13,8 @@ from rlkit.api import UserError
 from rlkit.language.tokenizer import Tokenizer, cleaned
 
 transformers = pytest.importorskip("transformers")
+from support.oracles import reads_rightly  # noqa: E402  # asks for the version of transformers
+
 VOCABULARY = 400
 FLAGS = {"content": "<|x|>", "lstrip": True, "rstrip": True, "normalized": False, "single_word": False}
 TYPED = {**FLAGS, "__type": "AddedToken"}
@@ -69,6 +71,7 @@ def words(kind: str) -> Core:
     return core
 
 
+@reads_rightly
 @pytest.mark.parametrize("cleans", [True, False])
 @pytest.mark.parametrize("kind", ["pieces", "unigram", "bpe"])
 def test_spaces_before_punctuation_go_where_the_file_says_so(kind: str, cleans: bool, tmp_path: Path) -> None:
