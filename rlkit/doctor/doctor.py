@@ -86,7 +86,7 @@ class Doctor:
         self.penalties = env.penalties if isinstance(env, rivals.Weighs) else ()
         x |= {"progress": algo.progress, "longest": env.longest or math.nan}
         if self.update and self.update[1]:  # weights that are all 0 have no size
-            x["train/update_ratio"] = self.update[0] / self.update[1]
+            x |= {"train/update_ratio": self.update[0] / self.update[1], "moved": self.update[0]}
         self.update = []
         if env.scoring:
             x["scoring"] = env.scoring - self.scoring
