@@ -31,6 +31,7 @@ from rlkit.settings.schema import build as build
 from rlkit.settings.sections import Section, Sections
 from rlkit.settings.synonyms import instead
 
+LONGEST = 4096  # characters of a path
 Threads = Annotated[int, Ge(0), Le(256)]
 
 
@@ -251,7 +252,7 @@ def from_folder(folder: str | Path) -> Given:
 def with_own_replay(given: Given, folder: Path) -> None:
     """Name the replay that lies in the run folder itself, however deep: it moved, or was copied, with it."""
     storage = given.algo.get("storage")
-    names = Path(storage).parts[1:] if isinstance(storage, str) else ()
+    names = Path(storage).parts[1:] if isinstance(storage, str) and len(storage) <= LONGEST else ()
     inside = (os.path.join(folder, *names[first:]) for first in range(len(names)))
     if own := next((path for path in inside if os.path.isfile(os.path.join(path, "kept"))), ""):
         given.algo["storage"] = os.path.realpath(own)

@@ -182,3 +182,15 @@ def test_a_comment_about_rlkit_does_not_make_a_file_that_of_an_older_run(file: P
     assert sections(f"config={file}") == plain and "share" not in plain["policy"]
     file.write_text(f"# rlkit 0.5.0{KEYS}")
     assert sections(f"config={file}")["policy"]["share"] == "none"
+
+
+def test_a_replay_of_a_place_that_cannot_be_is_not_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each folder of the path is a place where it may lie: half a million of them would take a day."""
+    asked: list[str] = []
+    monkeypatch.setattr("os.path.isfile", lambda path: asked.append(str(path)))
+    for longest, looked in ((4096, True), (4098, False)):
+        given, storage = config.Given(), "/a" * (longest // 2)
+        given.algo["storage"] = storage
+        config.with_own_replay(given, tmp_path)
+        assert given.algo["storage"] == storage and bool(asked) is looked
+        asked.clear()
