@@ -10,6 +10,8 @@ from rlkit.errors import UserError
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # Windows has none of these
 BINARY = getattr(os, "O_BINARY", 0)
 
+_locked: dict[str, os.stat_result] = {}  # the lock of each run folder that this process writes
+
 
 def refuse_link(path: Path) -> None:
     """Raises: UserError where the path is a link."""
@@ -29,6 +31,29 @@ def is_file(path: Path) -> bool:
     except (OSError, ValueError) as error:
         words = reason(error) if isinstance(error, OSError) else error
         raise UserError(f"{path} cannot be read: {words}; fix that or give another") from None
+
+
+def note_lock(lock: Path) -> None:
+    """Note the lock file of a run folder, which is held until `forget_lock`: no other file gets its number so long."""
+    _locked[str(lock)] = os.stat(lock)
+
+
+def forget_lock(lock: Path) -> None:
+    _locked.pop(str(lock), None)
+
+
+def check_same(folder: Path) -> None:
+    """Refuse to write into a run folder that is not there, or that is another one with a lock of its own by now."""
+    if not folder.is_dir():  # a new one would hold no config.yaml, so no run could go on from it
+        raise UserError(f"{folder} is gone, moved or deleted during the run: resume it where it is, or start a new run")
+    lock = folder / ".lock"
+    if (before := _locked.get(str(lock))) is None or not os.path.lexists(lock):  # somebody removed the lock alone
+        return
+    if not os.path.samestat(before, os.lstat(lock)):
+        raise UserError(
+            f"{folder} is of another run now, and this one's was moved or deleted meanwhile: resume it where it is, or "
+            "start a new run"
+        )
 
 
 def hold(handle: int) -> bool:

@@ -13,6 +13,7 @@ from filelock import BaseFileLock, FileLock, Timeout
 
 from rlkit import memory, ranks, shards
 from rlkit.api import Env, Policy, Writes
+from rlkit.disk import check_same, forget_lock, note_lock
 from rlkit.errors import Unfinished, UserError, WorkerDied
 from rlkit.held import check_saved, not_finite
 from rlkit.loop import train
@@ -198,12 +199,14 @@ def locked(folder: Path, given: config.Given) -> Iterator[None]:
             command = again(folder, given, repaired=error.repaired)
             raise UserError(f"{error}; fix it, then resume with: {command}") from error
         finally:
+            forget_lock(folder / ".lock")
             lock.release()
 
 
 def occupy(lock: BaseFileLock, folder: Path) -> None:
     """Lock a run folder, and remove files that a killed process left."""
     acquire(lock, folder)
+    note_lock(folder / ".lock")
     tidy(folder)
     if ranks.size() > 1 and checkpoint.resumable(folder):
         checkpoint.load(folder, tidy=True)  # the other ranks read the remaining files
@@ -248,6 +251,7 @@ def execute(
             restore_policy(folder, algo, env, "best")
         untouched = {"after": before["before"]} if progress.interrupted and not progress.iteration else {}
         evaluation = before | (untouched or outcome.measure(env, algo, episodes, log, "after"))
+        ranks.by_first(lambda: check_same(folder))
         write_models(algo.policy, folder)
         what = env.scored(algo.policy)
         told = outcome.summary(facts(run, given, progress), env, evaluation, what, log.seconds())

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from rlkit import memory, ranks, shards, streamed
 from rlkit.api import State, UserError
-from rlkit.disk import refuse_link, to_disk
+from rlkit.disk import check_same, refuse_link, to_disk
 from rlkit.errors import one_line
 from rlkit.recording.files import beside, check_name, intact_or_not, keep_umask, names_in, opened, parse, remove, why
 from rlkit.recording.structure import decode, encode, own_memory
@@ -68,8 +68,7 @@ def _write(
     iteration: int,
 ) -> None:
     path = _path(folder, name)
-    if not Path(folder).is_dir():  # a new one would hold no config.yaml, so no run could go on from it
-        raise UserError(f"{folder} is gone, moved or deleted during the run: resume it where it is, or start a new run")
+    check_same(Path(folder))
     for place in (path.parent, path):
         refuse_link(place)
     new = beside(path) / path.name  # in a new folder: safetensors follows links and chooses its own permissions

@@ -5,13 +5,17 @@ import os
 import shutil
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.resuming import Killed
 
+from rlkit import run
 from rlkit.api import UserError
-from rlkit.recording import checkpoint
+from rlkit.recording import checkpoint, outcome
 from rlkit.recording.files import no_link, tidy, write_atomically, write_folder
+from rlkit.session import locked
+from rlkit.settings.given import Given
 
 
 def test_a_whole_file_or_none(tmp_path: Path) -> None:
@@ -96,3 +100,41 @@ def test_a_folder_that_was_moved_or_deleted_is_not_made_anew(tmp_path: Path) -> 
         checkpoint.save(folder, {"x": 2})
     assert not folder.exists()
     assert checkpoint.load(tmp_path / "moved") == {"x": 1}
+
+
+def test_a_folder_that_another_run_has_by_now_is_left_alone(tmp_path: Path) -> None:
+    """It was deleted, and a new run began in its place: both have a lock of their own."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    with locked(folder, Given()):
+        checkpoint.save(folder, {"x": 1})
+        folder.rename(tmp_path / "moved")
+        folder.mkdir()
+        (folder / ".lock").touch()
+        with pytest.raises(UserError, match=r"run is of another run now, and this one's was moved or "):
+            checkpoint.save(folder, {"x": 2})
+        assert [path.name for path in folder.iterdir()] == [".lock"]
+    with locked(folder, Given()):
+        (folder / ".lock").unlink()  # alone: it looked like a leftover
+        checkpoint.save(folder, {"x": 3})
+    assert checkpoint.load(folder) == {"x": 3} and checkpoint.load(tmp_path / "moved") == {"x": 1}
+
+
+def test_the_result_is_not_written_into_the_folder_of_another_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, measure = tmp_path / "run", outcome.measure
+
+    def slow(*given: Any) -> outcome.Evaluation:
+        found = measure(*given)
+        if given[-1] == "after":
+            folder.rename(tmp_path / "moved")
+            folder.mkdir()
+            (folder / ".lock").touch()
+        return found
+
+    monkeypatch.setattr(outcome, "measure", slow)
+    words = ["algo=q_learning", "env=gridworld", "iterations=2", "evaluation_episodes=2", f"out={folder}"]
+    assert run.main(words) == 2
+    assert "run is of another run now" in capsys.readouterr().err
+    assert [path.name for path in folder.iterdir()] == [".lock"]
