@@ -17,7 +17,7 @@ from rlkit.paths import back
 from rlkit.progress import Progress
 from rlkit.recording.log import Listener, Log
 from rlkit.recording.writers import tracker
-from rlkit.settings import config, plugins, trust
+from rlkit.settings import config, places, plugins, trust
 from rlkit.settings.assemble import Parts, Settles
 
 UNLIMITED = "no step limit is known: fine if step() ends each; one that does not end stops the run (env.step_limit=N)"
@@ -93,7 +93,10 @@ def farewell(log: Log, progress: Progress, run: config.Run, given: config.Given)
 
 
 def again(folder: Path, given: config.Given, repaired: bool = False) -> str:
-    """The command that resumes a run; `repaired`: after its code was changed."""
+    """The command that resumes a run, or the call where its environment has no name; `repaired`: of changed code."""
+    if str(given.env.get("entry", "")).startswith(places.PYTHON):
+        trusted = needed(given, repaired).replace("=changed", "='changed'").replace("=true", "=True").replace(" ", ", ")
+        return f"rlkit.load({str(given.called(folder))!r}, env=...{trusted}).resume()"
     return f"{ranks.launcher()} rlkit.run resume={shlex.quote(str(given.called(folder)))}{needed(given, repaired)}"
 
 

@@ -107,6 +107,18 @@ def test_every_way_to_give_an_environment_is_the_same_run(tmp_path: Path) -> Non
     assert all(parameters == found[0] for parameters in found)
 
 
+def test_a_run_on_an_environment_without_a_name_names_the_call_that_continues_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys: dict[str, Any] = {"iterations": 2, "quiet": False, "on_iteration": lambda metrics: True}
+    run = train(Ladder(), tmp_path / "run", **keys)
+    assert f"\ninterrupted; continue with:\n  rlkit.load('{run.folder}', env=...).resume()\n" in capsys.readouterr().out
+    assert len(rlkit.load(run.folder, env=Ladder).resume(quiet=True).metrics) == 2
+    train(Ladder, tmp_path / "named", **keys)
+    named = f"python -m rlkit.run resume={tmp_path / 'named'} trust=true"
+    assert f"\ninterrupted; continue with:\n  {named}\n" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_what_has_a_name_loads_by_it_and_what_has_none_needs_the_environment(tmp_path: Path) -> None:
     named, unnamed = train(Ladder, tmp_path / "named"), train(Ladder(), tmp_path / "unnamed")
