@@ -65,9 +65,11 @@ def _task(where: str, row: dict[str, object]) -> Task:
     turns = prompt_turns(where, prompt) if isinstance(prompt, list) else ()
     if not isinstance(prompt, list) and not (isinstance(prompt, str) and prompt.strip()):
         found = "is missing" if "prompt" not in row else f"is {_shown(prompt)}"
+        split = "; of its 'messages', write the last one's text as 'answer', the others as 'prompt'"  # as TRL has them
+        there = f"(this one has: {_shown(', '.join(row))}){split if 'messages' in row else ''}"
         raise UserError(
             f"{where}: 'prompt' {found}; every row needs a text there, or a list of messages "
-            f"{{'role': ..., 'content': ...}} (this one has: {_shown(', '.join(row))})"
+            f"{{'role': ..., 'content': ...}} {there}"
         )
     text = prompt if isinstance(prompt, str) else "\n".join(f"{turn.role}: {turn.content}" for turn in turns)
     columns = {key: value for key, value in row.items() if key != "prompt"}

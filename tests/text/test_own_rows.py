@@ -235,6 +235,7 @@ def test_a_conversation_needs_a_model_with_a_chat_template(chat):
     ("row", "words"),
     [
         ({"question": "a"}, r"rows\.jsonl:1: 'prompt' is missing; every row needs a text there, or a list of messages"),
+        ({"messages": [{"role": "user", "content": "a"}]}, r"\(this one has: \"messages\"\); of its 'messages',"),
         ({"prompt": " "}, r"'prompt' is \" \"; every row"),
         ({"prompt": 3}, "'prompt' is 3; every row"),
         ({"prompt": None}, "'prompt' is null; every row"),
