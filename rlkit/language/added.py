@@ -163,3 +163,10 @@ def add_special(core: tokenizers.Tokenizer, named: Sequence[AddedToken], unnamed
             new.special = True
             core.add_special_tokens([new])
     core.add_tokens([token for token in unnamed if token.content not in asked | known])
+
+
+def at_end(core: tokenizers.Tokenizer, texts: Sequence[str], rows: Sequence[list[int]]) -> list[str]:
+    """The added token that each text, encoded as a row, ends with, or "". The unknown one stands for other letters."""
+    tokens = {number: token.content for number, token in core.get_added_tokens_decoder().items()}
+    ends = [tokens.get(row[-1], "") if row else "" for row in rows]
+    return [end if text.rstrip().endswith(end) else "" for end, text in zip(ends, texts, strict=True)]

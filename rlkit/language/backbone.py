@@ -146,7 +146,8 @@ class Backbone(Sourced, PolicyModule):
             for x, prompt, chat in zip(completions, asked, chats, strict=True)
         ]
         ends = [end if chat else self.tokenizer.eos_id for chat in chats]
-        return [self._ended(*each) for each in zip(self.tokenizer.encode_after(texts), completions, ends, strict=True)]
+        ids = self.tokenizer.encode_after(texts, prompts)
+        return [self._ended(*each) for each in zip(ids, completions, ends, strict=True)]
 
     def _ended(self, ids: list[int], text: str, end: int) -> list[int]:
         whole = rendered(text)

@@ -27,6 +27,7 @@ CLEANS = "clean_up_tokenization_spaces"
 SPACED = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
 SPACES = ("▁", "Ġ")  # a space in a token of SentencePiece, and in one of bytes
 BEFORE = "\U0010fffd"  # a character that no vocabulary merges with another
+END_SIZE = 256  # characters of a prompt that hold its last token
 
 
 class Tokenizer:
@@ -78,12 +79,17 @@ class Tokenizer:
                 f"the model's tokenizer.json cannot read a text ({told(error)}): take another model"
             ) from None
 
-    def encode_after(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of texts that follow others in a row, without the space that some tokenizers put before a text."""
-        if not self._puts_space():
-            return self.encode(texts)
-        before, *rows = self.encode([BEFORE, *(joined([BEFORE, text]) for text in texts)])
-        return [row[len(before) :] for row in rows]
+    def encode_after(self, texts: Sequence[str], before: Sequence[str] = ()) -> list[list[int]]:
+        """The ids of texts that follow others in a row, without the space that some tokenizers put before a text.
+
+        before: what each follows. Behind an added token some put that space all the same, as Phi-3's <|assistant|>.
+        """
+        space = BEFORE if self._puts_space() else ""
+        ends = [x.part(max(0, len(x) - END_SIZE)) if isinstance(x, Prompt) else x[-END_SIZE:] for x in before]
+        leads = [x or space for x in added.at_end(self.core, ends, self.encode(ends))] or [space] * len(texts)
+        begun = {lead: len(ids) for lead, ids in zip(leads, self.encode(leads), strict=True)}
+        rows = self.encode([joined([lead, text]) for lead, text in zip(leads, texts, strict=True)])
+        return [row[begun[lead] :] for lead, row in zip(leads, rows, strict=True)]
 
     def _puts_space(self) -> bool:
         """Whether it puts a space before a text."""
@@ -141,9 +147,8 @@ class Tokenizer:
 
         Before an answer it may be white space, or empty thoughts as Qwen3's; after it white space, or a mark as
         Cohere's <|END_RESPONSE|>. The token is the first end token that the template writes after an answer. The fourth
-        value says whether the template leaves out the answer's own white space at both ends. The last is all that it
-        writes after an answer where none of that is an end token: base models have templates of such, and do not stop
-        at <|im_end|>.
+        value says whether an answer loses its white space at both ends. The last is all that the template writes after
+        an answer where none of that is an end token: base models have such templates, and do not stop at <|im_end|>.
         """
         if self.template is None:
             return "", "", self.eos_id, False, ""
@@ -160,7 +165,8 @@ class Tokenizer:
         ends = [x for x in ids if x in self.stop_ids]
         end = ends[0] if ends else self.eos_id
         left, found, _ = after.partition(self.decode([[end]], special=True)[0].strip())
-        return lead, left if found else "", end, str(spaced) == str(whole), "" if ends else after
+        read, trimmed = self.encode([whole, spaced])  # by the template, or by tokens as Phi-4's
+        return lead, left if found else "", end, read == trimmed, "" if ends else after
 
     def answer_begins(self) -> str:
         """What the chat template writes between a question and its answer, without white space at the ends."""

@@ -10,7 +10,9 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Core
 
 from rlkit.api import UserError
+from rlkit.language.model import LanguageModel
 from rlkit.language.tokenizer import Tokenizer, cleaned
+from rlkit.prompts import Turn, data, joined
 
 transformers = pytest.importorskip("transformers")
 from support.oracles import reads_rightly  # noqa: E402  # asks for the version of transformers
@@ -115,6 +117,33 @@ def test_transformers_reads_what_is_saved_as_it_was_trained(kind: str, named: st
         assert ids == theirs.encode(text, add_special_tokens=False)
         assert ours.decode([ids]) == [theirs.decode(ids, skip_special_tokens=True)]
     assert (theirs.eos_token, theirs.bos_token) == ("</s>", "<s>")
+
+
+@pytest.mark.parametrize("strips", ["none", "right", "both"])
+@pytest.mark.parametrize("kind", ["older", "first", "always", "never"])
+def test_an_answer_between_special_tokens_is_what_stands_there_in_the_whole_text(
+    kind: str, strips: str, tmp_path: Path
+) -> None:
+    """An older tokenizer of Llama's writes a space there, too: Phi-3 has learned <|assistant|> and then "▁a".
+
+    The tokens of Phi-3 take white space to the right of them, those of Phi-4 at both sides.
+    """
+    core, flags = llama(kind), {"rstrip": strips != "none", "lstrip": strips == "both", "normalized": False}
+    core.add_special_tokens([AddedToken(token, **flags) for token in ("<|assistant|>", "<|end|>")])
+    template = "{% for m in messages %}{{ '<|' + m.role + '|>\n' + m.content + '<|end|>' }}{% endfor %}"
+    template += "{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}"
+    written(tmp_path, core, {"eos_token": "<|end|>", "chat_template": template})
+    ours = Tokenizer.load(tmp_path, VOCABULARY)
+    policy = LanguageModel.fresh(ours, width=32, layers=1, heads=2, context=128)
+    asked, texts = (Turn("user", data("the </s>")),), [data(x) for x in ("a hat", " a", "\n a", "a \n", "", "</s>a")]
+    prompts = policy.chat([asked] * len(texts), {})
+    for text, prompt, answer in zip(texts, prompts, policy.completion_ids(texts, prompts), strict=True):
+        whole = joined([prompt, text, "<|end|>"])
+        assert ours.encode([whole]) == [policy.prompt_ids([prompt])[0] + answer]
+        if "</s>" not in text:
+            plain = "<|user|>\nthe <|end|><|assistant|>\n"
+            (before, *_), ids = policy.prompt_ids([plain]), ours.core.encode(f"{plain}{text}<|end|>").ids
+            assert ids[len(before) :] == answer
 
 
 def test_the_end_token_that_only_a_class_named_is_in_the_file_that_is_saved(tmp_path: Path) -> None:
