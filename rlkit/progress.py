@@ -112,10 +112,25 @@ def save(folder: Path, algo: Algorithm, env: Env, progress: Progress, name: str 
     state = {"run": identity(algo, env), **_content(algo, algo.saved)}
     state |= {"generators": {key: state_of(x) for key, x in drawing(algo).items()}, "env": env.state_dict()}
     state |= {"progress": progress.state_dict()} | ({"ranks": ranks.size()} if ranks.size() > 1 else {})
+    check_agreed(algo, state)
     _write(algo, lambda: checkpoint.save(folder, state, name, keep, progress.iteration))
     ranks.saved = progress.iteration
     if lasting is not None:
         lasting.saved()
+
+
+def check_agreed(algo: Algorithm, state: State) -> None:
+    """Refuse saved values that differ between ranks. Parameters are left out: all ranks add the same gradients."""
+    if ranks.size() == 1:
+        return
+    values = dict(state["numbers"])
+    for key, x in state["parts"].items():
+        held = owner(algo, key)[key.rpartition(".")[2]]
+        if isinstance(held, nn.Module):
+            values[key] = dict(held.named_buffers())
+        elif key not in ("optimizer", "buffer"):
+            values[key] = x
+    shards.check_agreed(type(algo).__name__, leaves(values))
 
 
 def lasting_of(algo: Algorithm) -> Lasting | None:

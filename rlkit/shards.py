@@ -3,9 +3,12 @@
 Other code sees them either as a whole, which all ranks must request together, or as this rank's part.
 """
 
+import math
+import zlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -117,6 +120,35 @@ def any_in(found: Iterable[object]) -> bool:
 def agreed(flags: list[bool], shared: bool) -> list[bool]:
     """For each flag whether it is set on any rank, if tensors are sharded; then all ranks must call this."""
     return [bool(x) for x in ranks.most(*flags)] if shared and flags else flags
+
+
+def check_agreed(kind: str, values: Iterable[tuple[str, object]]) -> None:
+    """Refuse named values that differ between ranks by more than rounding: only those of the first are saved.
+
+    kind: the name of the class that holds them.
+    """
+    first, *others = ranks.everyones({name: _size(x) for name, x in values})
+    for other in others:
+        names = first.keys() ^ other.keys() or {
+            name for name in first if not math.isclose(first[name], other[name], rel_tol=1e-3)
+        }
+        if names:
+            raise UserError(
+                f"{kind}.{min(names)} is not the same on all ranks, as loss gets a rank's part of a minibatch: change "
+                f"it in credit or after_step, or write divides = False into {kind}"
+            )
+
+
+def _size(x: object) -> float:
+    """A number that tells a tensor, an array, a number or a text from most others."""
+    if isinstance(x, Tensor):
+        whole = x.detach() if x.is_floating_point() or x.is_complex() else x.double()
+        return 0.0 if is_shard(x) else float(whole.abs().sum(dtype=torch.float64))
+    if isinstance(x, np.ndarray | np.generic) and x.dtype.kind in "biuf":
+        return float(np.abs(x.astype(np.float64)).sum())
+    if isinstance(x, int):
+        return float(x % 2**53)
+    return x if isinstance(x, float) else float(zlib.crc32(str(x).encode())) if isinstance(x, str) else 0.0
 
 
 def parts_of(held: object, state: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -9,6 +10,7 @@ from support import ranks as start
 
 from rlkit import new, policies, shards
 from rlkit.errors import UserError
+from rlkit.held import leaves
 
 OWN = """
 import torch
@@ -158,6 +160,43 @@ def test_a_loss_that_steps_an_optimizer_is_refused_on_ranks(tmp_path: Path) -> N
     done = start.run(2, *words, f"out={tmp_path / 'run'}")
     assert done.returncode
     assert "steps an optimizer" in " ".join(start.said(done))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("divides", [True, False])
+def test_state_that_a_loss_changes_by_the_part_of_its_rank_is_refused(divides: bool, tmp_path: Path) -> None:
+    """Only the first rank's would be saved; where each rank learns from whole minibatches, all have the same."""
+    changed = "self.seen += batch['advantage'].double().mean().abs()\n        return losses."
+    text = OWN.replace("return losses.", changed).replace("    saved", f"    divides = {divides}\n    saved")
+    (tmp_path / "own.py").write_text(text, encoding="utf-8")
+    words = (f"algo={tmp_path / 'own.py'}", "env=cartpole", "iterations=2", "env.rows=4", *start.SHORT)
+    done = start.run(2, *words, f"out={tmp_path / 'run'}")
+    assert bool(done.returncode) == divides
+    assert not divides or "make.seen is not the same on all ranks" in " ".join(start.said(done))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (0.5, 0.4),
+        ({"a": 1.0}, {"b": 1.0}),
+        ("x", "y"),
+        (torch.tensor([True]), torch.tensor([False])),
+        (np.arange(3), np.arange(1, 4)),
+    ],
+)
+def test_what_two_ranks_hold_is_compared(one: object, other: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[dict[str, float]] = []
+
+    def everyones(mine: dict[str, float]) -> list[dict[str, float]]:
+        held.append(mine)
+        return [held[0], mine]
+
+    monkeypatch.setattr("rlkit.ranks.everyones", everyones)
+    for _ in range(2):
+        shards.check_agreed("Mine", leaves({"value": one}))
+    with pytest.raises(UserError, match=r"Mine\.value.* is not the same on all ranks"):
+        shards.check_agreed("Mine", leaves({"value": other}))
 
 
 @pytest.mark.parametrize("kind", ["flat", "fused", "plain"])
