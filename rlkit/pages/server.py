@@ -123,8 +123,9 @@ class Server(ThreadingHTTPServer):
                     connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Request, client_address: object) -> None:
-        """A client that leaves, sleeps or says too much is not an error."""
-        if not isinstance(sys.exception(), ConnectionError | TimeoutError | http.client.HTTPException):
+        """A client that leaves, sleeps or says too much is not an error, nor is one that Ctrl-C cut off."""
+        closed = isinstance(request, socket.socket) and request.fileno() < 0
+        if not closed and not isinstance(sys.exception(), ConnectionError | TimeoutError | http.client.HTTPException):
             show_traceback()
 
 

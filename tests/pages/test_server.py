@@ -175,3 +175,20 @@ def test_an_address_that_cannot_be_read_is_refused_and_the_terminal_stays_quiet(
     answer = raw(served, head(served, f"{method} {path}", X_Token="none"))
     assert answer.startswith(b"HTTP/1.1 400") and b"this address cannot be read" in answer
     assert capsys.readouterr().err == ""
+
+
+def test_ctrl_c_that_cuts_off_a_request_shows_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It may come between the start of a thread and its answer: `socketserver` then closes the connection."""
+    opened: list[socket.socket] = []
+    monkeypatch.setattr(Server, "verify_request", lambda self, request, address: bool(opened.__iadd__([request])))
+
+    def cut_off(request: object) -> dict[str, object]:
+        opened[0].shutdown(socket.SHUT_RDWR)
+        opened[0].close()
+        return {}
+
+    with serving(Site("lab.html", {"slow": cut_off})) as client:
+        assert raw(client, head(client, "GET /api/slow")) == b""
+    assert len(opened) == 1 and capsys.readouterr().err == ""
