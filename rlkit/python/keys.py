@@ -165,23 +165,28 @@ def found_at(entry: str) -> Any:  # Any: whatever a module of the user's holds
     return found
 
 
-def copies(env: AnyEnv) -> Factory:
-    """A factory that copies an environment object; the object itself is never stepped."""
+class Copies:
+    """A factory that copies an environment object as it was when it was given; the object itself is never stepped."""
 
-    def copied(render_mode: str | None = None) -> object:
-        if render_mode is not None and env.render_mode != render_mode:
+    def __init__(self, env: AnyEnv) -> None:
+        self.env: AnyEnv = copy.deepcopy(env)  # the caller may step, change or close theirs before the next copy
+
+    def __call__(self, render_mode: str | None = None) -> AnyEnv:
+        if render_mode is not None and self.env.render_mode != render_mode:
             raise UserError(
-                f"env= was made with render_mode={env.render_mode}, so it cannot be drawn: make it with render_mode="
-                f"{render_mode}, or give its id or its class"
+                f"env= was made with render_mode={self.env.render_mode}, so it cannot be drawn: make it with "
+                f"render_mode={render_mode}, or give its id or its class"
             )
-        return copy.deepcopy(env)
+        return copy.deepcopy(self.env)
 
+
+def copies(env: AnyEnv) -> Factory:
+    """A factory of copies of an object. Raises: UserError where it cannot be copied."""
     try:
-        copied()
+        return Copies(env)
     except Exception as error:  # copying a user's object may raise anything
         what = one_line(error) or type(error).__name__
         raise UserError(
             f"env= is a {type(env.unwrapped).__name__} that cannot be copied ({what}): "
             "give its class, or a function that makes one"
         ) from error
-    return copied

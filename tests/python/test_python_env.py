@@ -1,6 +1,7 @@
 """Gymnasium environments of your own: by class, function, id or object, from Python and from the command."""
 
 import copy
+import pickle
 import threading
 from pathlib import Path
 from typing import Any
@@ -270,6 +271,26 @@ def test_an_object_is_copied_and_never_stepped(tmp_path: Path) -> None:
     before = copy.deepcopy(vars(env))
     train(env, tmp_path / "r")
     assert vars(env).keys() == before.keys() and env.steps == 0
+
+
+class Paying(Ladder):
+    """It pays `pay` for each step."""
+
+    pay = 1.0
+
+    def step(self, action: Any) -> Any:
+        observation, _, *rest = super().step(action)
+        return observation, self.pay, *rest
+
+
+def test_a_run_stays_on_the_object_as_it_was_given(tmp_path: Path) -> None:
+    """Whoever gave it may go on with it: a run that was measured alike each time would not be."""
+    env = Paying()
+    run = train(env, tmp_path / "r")
+    env.pay = 5.0
+    assert run.evaluate(episodes=2)["greedy"]["mean"] == 7.0
+    again = pickle.loads(pickle.dumps(run))
+    assert again.evaluate(episodes=2)["greedy"]["mean"] == 7.0
 
 
 def test_an_object_is_drawn_only_in_the_way_it_was_made_for() -> None:
