@@ -3,7 +3,6 @@
 Other code sees them either as a whole, which all ranks must request together, or as this rank's part.
 """
 
-import math
 import zlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
@@ -130,7 +129,7 @@ def check_agreed(kind: str, values: Iterable[tuple[str, object]]) -> None:
     first, *others = ranks.everyones({name: _size(x) for name, x in values})
     for other in others:
         names = first.keys() ^ other.keys() or {
-            name for name in first if not math.isclose(first[name], other[name], rel_tol=1e-3)
+            name for name, x in first.items() if not np.isclose(x, other[name], rtol=1e-3, atol=1e-6, equal_nan=True)
         }
         if names:
             raise UserError(

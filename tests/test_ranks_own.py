@@ -186,6 +186,25 @@ def test_state_that_a_loss_changes_by_the_part_of_its_rank_is_refused(divides: b
     ],
 )
 def test_what_two_ranks_hold_is_compared(one: object, other: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    two_ranks(monkeypatch)
+    for _ in range(2):
+        shards.check_agreed("Mine", leaves({"value": one}))
+    with pytest.raises(UserError, match=r"Mine\.value.* is not the same on all ranks"):
+        shards.check_agreed("Mine", leaves({"value": other}))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [(1.0, 1.0001), (1e-17, 0.0), (torch.tensor([torch.nan]), np.array([np.nan]))]
+)
+def test_two_ranks_may_round_otherwise(one: object, other: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not a number is refused elsewhere, in words of its own."""
+    two_ranks(monkeypatch)
+    for value in (one, other):
+        shards.check_agreed("Mine", leaves({"value": value}))
+
+
+def two_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first call is that of the first rank, each later one that of a second."""
     held: list[dict[str, float]] = []
 
     def everyones(mine: dict[str, float]) -> list[dict[str, float]]:
@@ -193,10 +212,6 @@ def test_what_two_ranks_hold_is_compared(one: object, other: object, monkeypatch
         return [held[0], mine]
 
     monkeypatch.setattr("rlkit.ranks.everyones", everyones)
-    for _ in range(2):
-        shards.check_agreed("Mine", leaves({"value": one}))
-    with pytest.raises(UserError, match=r"Mine\.value.* is not the same on all ranks"):
-        shards.check_agreed("Mine", leaves({"value": other}))
 
 
 @pytest.mark.parametrize("kind", ["flat", "fused", "plain"])
