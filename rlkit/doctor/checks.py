@@ -37,6 +37,7 @@ class Check:
     wrong: Callable[[Numbers], bool]
     says: str  # what is seen and what to do, filled in with the numbers
     looks: int = 3  # in a row, before it is said
+    needs: str = ""  # a look without this number tells nothing: it neither counts nor ends the row
 
 
 CHECKS = {
@@ -81,8 +82,8 @@ CHECKS = {
     ),
     "empty": Check(
         lambda x: x["empty"] == x["texts"],
-        "every completion is its end token alone: check env.prompt and the model's chat format, or raise "
-        "policy.temperature",
+        "every completion is its end token alone: check env.prompt and the model's chat format, see that the reward "
+        "pays for more than shortness, or raise policy.temperature",
     ),
     "ess": Check(
         lambda x: x["train/ess"] < 0.1,
@@ -111,6 +112,7 @@ CHECKS = {
         lambda x: x["entropy_left"] < 0.01 and fallen(x),
         "{entropy_left:.2%} of the first entropy is left and the score is {score:.3g} (best {best_score:.3g}): it "
         "explores no more; raise algo.entropy_coef (sac: algo.temperature or algo.target_entropy), lower algo.lr",
+        needs="score",  # there is none where no episode ended since the last look
     ),
     "explained_variance": Check(
         lambda x: (

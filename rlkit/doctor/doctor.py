@@ -111,6 +111,8 @@ class Doctor:
             self.alarms = [alarm for alarm in self.alarms if alarm["name"] != "no_update"]
         named = {alarm["name"] for alarm in self.alarms}
         for name, check in CHECKS.items():
+            if check.needs and math.isnan(x[check.needs]):
+                continue
             self.streaks[name] = self.streaks[name] + 1 if check.wrong(x) else 0
             if self.streaks[name] >= check.looks and name not in named:
                 message = check.says.format_map(x).replace("GOLD", gold[:40])
