@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import DTensor
 
+PIECE = 2**18  # numbers that are read at once, as a large tensor has no room for a copy
+
 
 def is_shard(x: object) -> "TypeGuard[DTensor]":
     """Whether the tensor is sharded over ranks."""
@@ -128,26 +130,38 @@ def check_agreed(kind: str, values: Iterable[tuple[str, object]]) -> None:
     """
     first, *others = ranks.everyones({name: _size(x) for name, x in values})
     for other in others:
-        names = first.keys() ^ other.keys() or {
-            name for name, x in first.items() if not np.isclose(x, other[name], rtol=1e-3, atol=1e-6, equal_nan=True)
-        }
+        names = first.keys() ^ other.keys() or _apart(first, other)
         if names:
             raise UserError(
-                f"{kind}.{min(names)} is not the same on all ranks, as loss gets a rank's part of a minibatch: change "
-                f"it in credit or after_step, or write divides = False into {kind}"
+                f"{kind}.{min(names)} is not the same on all ranks, each of which plays and learns a part: change it "
+                f"in credit or after_step; if loss alone changes it, you may write divides = False into {kind} instead"
             )
+
+
+def _apart(one: dict[str, float], other: dict[str, float]) -> set[str]:
+    """The names of numbers that differ by more than rounding."""
+    a, b = (np.array([x[name] for name in one]) for x in (one, other))
+    near = np.isclose(a, b, rtol=1e-3, atol=1e-6, equal_nan=True)
+    return {name for name, same in zip(one, near, strict=True) if not same}
 
 
 def _size(x: object) -> float:
     """A number that tells a tensor, an array, a number or a text from most others."""
     if isinstance(x, Tensor):
-        whole = x.detach() if x.is_floating_point() or x.is_complex() else x.double()
-        return 0.0 if is_shard(x) else float(whole.abs().sum(dtype=torch.float64))
+        if is_shard(x) or x.layout != torch.strided:
+            return 0.0
+        row = x.detach().reshape(-1)
+        return sum(float(_floats(row[i : i + PIECE]).abs().sum(dtype=torch.float64)) for i in range(0, len(row), PIECE))
     if isinstance(x, np.ndarray | np.generic) and x.dtype.kind in "biuf":
-        return float(np.abs(x.astype(np.float64)).sum())
+        flat = x.reshape(-1)
+        return sum(float(np.abs(flat[i : i + PIECE].astype(np.float64)).sum()) for i in range(0, len(flat), PIECE))
     if isinstance(x, int):
         return float(x % 2**53)
     return x if isinstance(x, float) else float(zlib.crc32(str(x).encode())) if isinstance(x, str) else 0.0
+
+
+def _floats(x: Tensor) -> Tensor:
+    return x if x.is_floating_point() or x.is_complex() else x.double()
 
 
 def parts_of(held: object, state: dict[str, Any]) -> dict[str, Any]:

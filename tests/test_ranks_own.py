@@ -1,5 +1,6 @@
 """Several ranks train an algorithm of one's own as one process does."""
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -183,6 +184,8 @@ def test_state_that_a_loss_changes_by_the_part_of_its_rank_is_refused(divides: b
         ("x", "y"),
         (torch.tensor([True]), torch.tensor([False])),
         (np.arange(3), np.arange(1, 4)),
+        (np.zeros((2, shards.PIECE), bool), np.eye(2, shards.PIECE, dtype=bool)),
+        (torch.zeros(2, shards.PIECE, dtype=torch.uint8), torch.eye(2, shards.PIECE, dtype=torch.uint8).flip(1)),
     ],
 )
 def test_what_two_ranks_hold_is_compared(one: object, other: object, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,6 +194,17 @@ def test_what_two_ranks_hold_is_compared(one: object, other: object, monkeypatch
         shards.check_agreed("Mine", leaves({"value": one}))
     with pytest.raises(UserError, match=r"Mine\.value.* is not the same on all ranks"):
         shards.check_agreed("Mine", leaves({"value": other}))
+
+
+def test_a_large_memory_is_compared_without_a_copy_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As numbers of 8 bytes, a replay of frames would take 16 times its size at each checkpoint."""
+    two_ranks(monkeypatch)
+    frames = np.zeros((64, 2**19), np.uint8)
+    tracemalloc.start()
+    shards.check_agreed("Mine", [("frames", frames)])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < frames.nbytes / 4
 
 
 @pytest.mark.parametrize(
