@@ -91,6 +91,7 @@ def _write(
                 old.unlink()
             remove(_path(folder, EARLIER))
     except (OSError, SafetensorError) as error:
+        check_same(Path(folder))  # it may have been moved in the midst of this
         kept = "the checkpoint before it is kept, to resume from"
         none = "there is none before it: make room, and resume starts the run again"
         raise UserError(f"cannot write {path}: {why(error)}; {kept if resumable(folder) else none}") from None

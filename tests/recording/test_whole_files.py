@@ -102,6 +102,14 @@ def test_a_folder_that_was_moved_or_deleted_is_not_made_anew(tmp_path: Path) -> 
     assert checkpoint.load(tmp_path / "moved") == {"x": 1}
 
 
+def test_a_folder_that_is_moved_in_the_midst_of_a_save_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    monkeypatch.setattr(checkpoint, "keep_umask", lambda path: folder.rename(tmp_path / "moved"))
+    with pytest.raises(UserError, match=r"run is gone, moved or deleted during the run: resume it where it is, "):
+        checkpoint.save(folder, {"x": 1})
+
+
 def test_a_folder_that_another_run_has_by_now_is_left_alone(tmp_path: Path) -> None:
     """It was deleted, and a new run began in its place: both have a lock of their own."""
     folder = tmp_path / "run"
