@@ -84,8 +84,8 @@ class Backbone(Sourced, PolicyModule):
         A completion from a chat template ends with its first end token, where generation would stop. So does a plain
         answer to a conversation: a text is the same tokens, whether the template wrote the answer or a policy.
         """
-        written = self.completion_ids(completions, prompts)
         ids = self.prompt_ids(prompts)
+        written = self.completion_ids(completions, prompts)
         written = self.fitted(ids, written)
         length = torch.tensor([len(row) for row in written])
         width = int(length.max())

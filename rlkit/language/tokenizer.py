@@ -82,14 +82,16 @@ class Tokenizer:
     def encode_after(self, texts: Sequence[str], before: Sequence[str] = ()) -> list[list[int]]:
         """The ids of texts that follow others in a row, without the space that some tokenizers put before a text.
 
-        before: what each follows. Behind an added token some put that space all the same, as Phi-3's <|assistant|>.
+        before: what each follows. Behind an added token some put that space all the same, as Phi-3's <|assistant|>. A
+        text that makes up another token with that one, as 19 with covid, is read alone.
         """
         space = BEFORE if self._puts_space() else ""
         ends = [x.part(max(0, len(x) - END_SIZE)) if isinstance(x, Prompt) else x[-END_SIZE:] for x in before]
         leads = [x or space for x in added.at_end(self.core, ends, self.encode(ends))] or [space] * len(texts)
-        begun = {lead: len(ids) for lead, ids in zip(leads, self.encode(leads), strict=True)}
-        rows = self.encode([joined([lead, text]) for lead, text in zip(leads, texts, strict=True)])
-        return [row[begun[lead] :] for lead, row in zip(leads, rows, strict=True)]
+        begun = dict(zip(several := [*dict.fromkeys(leads)], self.encode(several), strict=True))
+        whole = self.encode([joined([lead, text]) for lead, text in zip(leads, texts, strict=True)])
+        rows = zip(texts, whole, (begun[lead] for lead in leads), strict=True)
+        return [self.encode_after([x])[0] if before and row[: len(at)] != at else row[len(at) :] for x, row, at in rows]
 
     def _puts_space(self) -> bool:
         """Whether it puts a space before a text."""
@@ -229,9 +231,8 @@ class Tokenizer:
                 f"{vocabulary - 1}; they are of different models"
             )
         end, stops = _ends(core, folder, special, vocabulary)
-        pad = _id(core, special.token("pad_token"))
-        generation = read_json(folder / "generation_config.json")
-        return cls(core, end, end if pad is None else pad, stops, settings, generation, chat)
+        pad = end if (named_pad := _id(core, special.token("pad_token"))) is None else named_pad
+        return cls(core, end, pad, stops, settings, read_json(folder / "generation_config.json"), chat)
 
 
 def _read(path: Path) -> tokenizers.Tokenizer:
@@ -262,9 +263,8 @@ def told(error: BaseException) -> str:
 
 def _ends(core: tokenizers.Tokenizer, folder: Path, special: Fields, vocabulary: int) -> tuple[int, list[int]]:
     """The end token of texts, and those that end a generation."""
-    stops = []
-    for file in ("generation_config.json", "config.json"):
-        stops += Fields(read_json(folder / file), str(folder / file)).ids("eos_token_id", vocabulary)
+    files = [folder / name for name in ("generation_config.json", "config.json")]
+    stops = [x for file in files for x in Fields(read_json(file), str(file)).ids("eos_token_id", vocabulary)]
     name = special.token("eos_token")
     end = _id(core, name)
     if name and end is None:

@@ -146,6 +146,26 @@ def test_an_answer_between_special_tokens_is_what_stands_there_in_the_whole_text
             assert ids[len(before) :] == answer
 
 
+def test_an_answer_that_makes_up_another_token_with_the_end_of_its_prompt_is_read_alone() -> None:
+    """covid and 19 are covid19, and a token of whole words is none before a letter: the prompt's ids stay."""
+    core = llama("older")
+    core.add_tokens([AddedToken(token, normalized=False) for token in ("then", "thence")])
+    core.add_tokens([AddedToken("yes", single_word=True, normalized=False)])
+    ours = Tokenizer(core, 2, 2)
+    asked = ["a then", "a then", "a yes", "a yes", "the"]
+    ids = ours.encode_after(["ce a", "a", "the", " the", "ce a"], asked)
+    alone = ours.encode_after(["ce a", "the"])
+    assert [ids[0], ids[2], ids[4]] == [*alone, alone[0]]
+    assert ids[1] == ours.encode(["thena"])[0][1:]
+    assert ids[3] == ours.encode(["yes the"])[0][1:]
+
+
+def test_a_prompt_that_is_no_text_is_named() -> None:
+    policy = LanguageModel.fresh(TOKENIZER, width=16, layers=1, heads=2, context=32)
+    with pytest.raises(UserError, match="None is not a text"):
+        policy.encode([None], ["a"])  # type: ignore[list-item]
+
+
 def test_the_end_token_that_only_a_class_named_is_in_the_file_that_is_saved(tmp_path: Path) -> None:
     """As in GPT-2's folder, whose tokenizer_config.json has a length alone."""
     written(tmp_path, TOKENIZER.core, {"model_max_length": 1024})
