@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import tokenizers
@@ -165,8 +165,15 @@ def add_special(core: tokenizers.Tokenizer, named: Sequence[AddedToken], unnamed
     core.add_tokens([token for token in unnamed if token.content not in asked | known])
 
 
-def at_end(core: tokenizers.Tokenizer, texts: Sequence[str], rows: Sequence[list[int]]) -> list[str]:
-    """The added token that each text, encoded as a row, ends with, or "". The unknown one stands for other letters."""
+def at_end(core: tokenizers.Tokenizer, texts: Sequence[str], read: Callable[[list[str]], list[list[int]]]) -> list[str]:
+    """The added token that each text ends with, or "". The unknown one stands for other letters, which do not count.
+
+    read: encodes those texts whose letters end like a token, which may be spelled in data.
+    """
     tokens = {number: token.content for number, token in core.get_added_tokens_decoder().items()}
-    ends = [tokens.get(row[-1], "") if row else "" for row in rows]
-    return [end if text.rstrip().endswith(end) else "" for end, text in zip(ends, texts, strict=True)]
+    likely = {i: text for i, text in enumerate(texts) if text.rstrip().endswith((*tokens.values(),))}
+    ends = [""] * len(texts)
+    for (i, text), row in zip(likely.items(), read([*likely.values()]), strict=True):
+        end = tokens.get(row[-1], "")
+        ends[i] = end if text.rstrip().endswith(end) else ""
+    return ends

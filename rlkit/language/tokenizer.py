@@ -27,7 +27,7 @@ CLEANS = "clean_up_tokenization_spaces"
 SPACED = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
 SPACES = ("▁", "Ġ")  # a space in a token of SentencePiece, and in one of bytes
 BEFORE = "\U0010fffd"  # a character that no vocabulary merges with another
-END_SIZE = 256  # characters of a prompt that hold its last token
+END_SIZE = 64  # characters of a prompt that hold its last token
 
 
 class Tokenizer:
@@ -87,7 +87,7 @@ class Tokenizer:
         """
         space = BEFORE if self._puts_space() else ""
         ends = [x.part(max(0, len(x) - END_SIZE)) if isinstance(x, Prompt) else x[-END_SIZE:] for x in before]
-        leads = [x or space for x in added.at_end(self.core, ends, self.encode(ends))] or [space] * len(texts)
+        leads = [x or space for x in added.at_end(self.core, ends, self.encode)] or [space] * len(texts)
         begun = dict(zip(several := [*dict.fromkeys(leads)], self.encode(several), strict=True))
         whole = self.encode([joined([lead, text]) for lead, text in zip(leads, texts, strict=True)])
         rows = zip(texts, whole, (begun[lead] for lead in leads), strict=True)
