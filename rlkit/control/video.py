@@ -170,8 +170,12 @@ def _value(policy: Acts, observation: torch.Tensor) -> float | None:
 
 
 def prepare() -> None:
-    """Keep pygame quiet, content with a machine that has no screen, and away from SIGTERM, which SDL would swallow."""
+    """Keep pygame quiet, content with a machine that has no screen, and away from SIGTERM, which SDL would swallow.
+
+    Sound is never played: to open it writes into ~/.config, and errors where a machine has none.
+    """
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+    os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
     os.environ.setdefault("SDL_NO_SIGNAL_HANDLERS", "1")
     if without_screen():
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")

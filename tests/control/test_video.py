@@ -1,6 +1,7 @@
 """Episodes drawn frame by frame: what is shown is what was measured."""
 
 import os
+import subprocess
 import sys
 
 import gymnasium
@@ -214,3 +215,11 @@ def test_a_folder_by_the_name_of_mujoco_is_one_line(file, tmp_path, monkeypatch)
     monkeypatch.delenv("MUJOCO_GL", raising=False)
     with pytest.raises(UserError, match=rf"^Python finds {tmp_path}/mujoco\S* in the place of MuJoCo: rename it or"):
         make("hopper")
+
+
+def test_no_sound_is_opened_for_pictures(tmp_path):
+    """Opened, it writes into ~/.config, and errors to a terminal."""
+    lines = "from rlkit.control import video; video.prepare(); import pygame; pygame.init()"
+    given = {key: x for key, x in os.environ.items() if not key.startswith("SDL_")} | {"HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", lines], env=given, capture_output=True, text=True, check=True)
+    assert "ALSA" not in done.stderr and not [*tmp_path.iterdir()]

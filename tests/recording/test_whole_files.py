@@ -145,4 +145,4 @@ def test_the_result_is_not_written_into_the_folder_of_another_run(
     words = ["algo=q_learning", "env=gridworld", "iterations=2", "evaluation_episodes=2", f"out={folder}"]
     assert run.main(words) == 2
     assert "run is of another run now" in capsys.readouterr().err
-    assert [path.name for path in folder.iterdir()] == [".lock"]
+    assert {path.name for path in folder.iterdir()} <= {".lock"}  # which older versions of filelock remove
