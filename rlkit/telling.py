@@ -95,7 +95,7 @@ def farewell(log: Log, progress: Progress, run: config.Run, given: config.Given)
 def again(folder: Path, given: config.Given, repaired: bool = False) -> str:
     """The command that resumes a run, or the call where its environment has no name; `repaired`: of changed code."""
     if str(given.env.get("entry", "")).startswith(places.PYTHON):
-        trusted = needed(given, repaired).replace("=changed", "='changed'").replace("=true", "=True").replace(" ", ", ")
+        trusted = {"": "", " trust=true": ", trust=True"}.get(needed(given, repaired), ", trust='changed'")
         return f"rlkit.load({str(given.called(folder))!r}, env=...{trusted}).resume()"
     return f"{ranks.launcher()} rlkit.run resume={shlex.quote(str(given.called(folder)))}{needed(given, repaired)}"
 

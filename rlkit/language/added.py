@@ -11,6 +11,7 @@ from tokenizers import AddedToken
 from rlkit.api import UserError
 from rlkit.language.files import Fields, Json, read_json
 from rlkit.language.rules import TOKEN
+from rlkit.prompts import Prompt
 
 LISTED = "added_tokens_decoder"  # key of tokenizer_config.json: id → token
 OLDER = "added_tokens.json"  # text of a token → id; it is read where that key is missing
@@ -21,6 +22,7 @@ OWN = ("model_specific_special_tokens", "extra_special_tokens")  # may map furth
 ASKED = ("messages", "tools", "documents", "add_generation_prompt")  # other variables of a chat template
 PLAIN = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes without special tokens of their own
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+END_SIZE = 64  # characters of a text that hold its last token
 
 
 def read_settings(folder: Path) -> Json:
@@ -168,12 +170,18 @@ def add_special(core: tokenizers.Tokenizer, named: Sequence[AddedToken], unnamed
 def at_end(core: tokenizers.Tokenizer, texts: Sequence[str], read: Callable[[list[str]], list[list[int]]]) -> list[str]:
     """The added token that each text ends with, or "". The unknown one stands for other letters, which do not count.
 
-    read: encodes those texts whose letters end like a token, which may be spelled in data.
+    read: encodes the ends of those texts whose letters end like a token, which may be spelled in data.
     """
+    if not texts:
+        return []
     tokens = {number: token.content for number, token in core.get_added_tokens_decoder().items()}
-    likely = {i: text for i, text in enumerate(texts) if text.rstrip().endswith((*tokens.values(),))}
-    ends = [""] * len(texts)
-    for (i, text), row in zip(likely.items(), read([*likely.values()]), strict=True):
+    contents, ends = tuple(tokens.values()), [""] * len(texts)
+    likely = [i for i, text in enumerate(texts) if text[-END_SIZE:].rstrip().endswith(contents)]
+    for i, row in zip(likely, read([_end_of(texts[i]) for i in likely]), strict=True):
         end = tokens.get(row[-1], "")
-        ends[i] = end if text.rstrip().endswith(end) else ""
+        ends[i] = end if texts[i].rstrip().endswith(end) else ""
     return ends
+
+
+def _end_of(text: str) -> str:
+    return text.part(max(0, len(text) - END_SIZE)) if isinstance(text, Prompt) else text[-END_SIZE:]

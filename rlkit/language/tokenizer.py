@@ -27,7 +27,6 @@ CLEANS = "clean_up_tokenization_spaces"
 SPACED = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
 SPACES = ("▁", "Ġ")  # a space in a token of SentencePiece, and in one of bytes
 BEFORE = "\U0010fffd"  # a character that no vocabulary merges with another
-END_SIZE = 64  # characters of a prompt that hold its last token
 
 
 class Tokenizer:
@@ -86,8 +85,7 @@ class Tokenizer:
         text that makes up another token with that one, as 19 with covid, is read alone.
         """
         space = BEFORE if self._puts_space() else ""
-        ends = [x.part(max(0, len(x) - END_SIZE)) if isinstance(x, Prompt) else x[-END_SIZE:] for x in before]
-        leads = [x or space for x in added.at_end(self.core, ends, self.encode)] or [space] * len(texts)
+        leads = [x or space for x in added.at_end(self.core, before, self.encode)] or [space] * len(texts)
         begun = dict(zip(several := [*dict.fromkeys(leads)], self.encode(several), strict=True))
         whole = self.encode([joined([lead, text]) for lead, text in zip(leads, texts, strict=True)])
         rows = zip(texts, whole, (begun[lead] for lead in leads), strict=True)
@@ -231,8 +229,9 @@ class Tokenizer:
                 f"{vocabulary - 1}; they are of different models"
             )
         end, stops = _ends(core, folder, special, vocabulary)
-        pad = end if (named_pad := _id(core, special.token("pad_token"))) is None else named_pad
-        return cls(core, end, pad, stops, settings, read_json(folder / "generation_config.json"), chat)
+        pad = _id(core, special.token("pad_token"))
+        generation = read_json(folder / "generation_config.json")
+        return cls(core, end, end if pad is None else pad, stops, settings, generation, chat)
 
 
 def _read(path: Path) -> tokenizers.Tokenizer:
@@ -263,8 +262,9 @@ def told(error: BaseException) -> str:
 
 def _ends(core: tokenizers.Tokenizer, folder: Path, special: Fields, vocabulary: int) -> tuple[int, list[int]]:
     """The end token of texts, and those that end a generation."""
-    files = [folder / name for name in ("generation_config.json", "config.json")]
-    stops = [x for file in files for x in Fields(read_json(file), str(file)).ids("eos_token_id", vocabulary)]
+    stops = []
+    for file in ("generation_config.json", "config.json"):
+        stops += Fields(read_json(folder / file), str(folder / file)).ids("eos_token_id", vocabulary)
     name = special.token("eos_token")
     end = _id(core, name)
     if name and end is None:
