@@ -167,6 +167,12 @@ def add_special(core: tokenizers.Tokenizer, named: Sequence[AddedToken], unnamed
     core.add_tokens([token for token in unnamed if token.content not in asked | known])
 
 
+def text_of(core: tokenizers.Tokenizer, token: int) -> str | None:
+    """The text of a token: `id_to_token` alone says `▁</s>` for a `</s>` that is read in normalized text."""
+    known = core.get_added_tokens_decoder().get(token)
+    return core.id_to_token(token) if known is None else known.content
+
+
 def at_end(core: tokenizers.Tokenizer, texts: Sequence[str], read: Callable[[list[str]], list[list[int]]]) -> list[str]:
     """The added token that each text ends with, or "". The unknown one stands for other letters, which do not count.
 

@@ -47,8 +47,8 @@ class Tokenizer:
         self.core, self.eos_id, self.pad_id = core, eos_id, pad_id
         self.stop_ids = tuple(sorted({eos_id, *stop_ids}))
         self.settings = settings or {  # tokenizer_config.json
-            "eos_token": core.id_to_token(eos_id),
-            "pad_token": core.id_to_token(pad_id),
+            "eos_token": added.text_of(core, eos_id),
+            "pad_token": added.text_of(core, pad_id),
             CLEANS: False,
         }
         self.generation = generation or {}  # generation_config.json
@@ -197,7 +197,7 @@ class Tokenizer:
 
     def save(self, folder: Path) -> None:
         (folder / "tokenizer.json").write_text(self.core.to_str(pretty=True), encoding="utf-8")
-        named = {"eos_token": self.core.id_to_token(self.eos_id), **self.settings, **READER}
+        named = {"eos_token": added.text_of(self.core, self.eos_id), **self.settings, **READER}
         (folder / "tokenizer_config.json").write_text(json.dumps(named, indent=2) + "\n", encoding="utf-8")
         for left in (FILE, OLDER, NAMES):  # of another model that was saved here before
             (folder / left).unlink(missing_ok=True)

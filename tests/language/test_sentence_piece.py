@@ -1,6 +1,7 @@
 """Answers after a prompt, and special tokens, with tokenizers that put a space before a text."""
 
 import copy
+from pathlib import Path
 
 import pytest
 from support.sentence_pieces import sentence_piece
@@ -95,3 +96,10 @@ def test_read_apart_a_prompt_has_the_tokens_that_the_tokenizer_finds(normalized:
         assert read_apart(core, Prompt(text), False) == core.encode(text).ids
     (ids,) = tokenizer.encode([joined(["2 </s>4", data("</s>"), "2 </s>"])])
     assert ids.count(1) == 2 and [core.id_to_token(i) for i in ids].count("s") == 1
+
+
+@pytest.mark.parametrize("normalized", [False, True])
+def test_a_saved_folder_names_the_end_token_by_its_own_text(normalized: bool, tmp_path: Path) -> None:
+    tokenizer = sentence_piece("legacy", normalized)
+    LanguageModel.fresh(tokenizer, width=32, layers=1, heads=2, inner=48, context=64).save(tmp_path)
+    assert LanguageModel.load(tmp_path).tokenizer.settings["eos_token"] == "</s>"

@@ -82,8 +82,8 @@ def markdown(text: str) -> str:
     """The text without code, addresses and tags, line for line."""
     text = re.sub(r"^( *)(```|~~~).*?^\1\2\s*$", blank, text, flags=re.M | re.S)
     text = re.sub(r"^(?: {4,}(?![*-] ).*\n)+", blank, text, flags=re.M)
-    text = re.sub(r"(?<=\])\([^)\s]*\)|<[^>\n]*>|https?://[^\s`]+", "", text)
-    return without_code(text)
+    text = without_code(text)  # before tags: `<s>` is code
+    return re.sub(r"(?<=\])\([^)\s]*\)|<[^>\n]*>|https?://[^\s`]+", "", text)
 
 
 def page(text: str) -> str:
