@@ -12,8 +12,9 @@ from torch import Tensor
 from rlkit import ranks, shards
 from rlkit.api import Algorithm, Env, Metrics
 from rlkit.buffers import check_rows, in_step, learned_by_all, mine_of, split
-from rlkit.errors import Diverged, Exhausted, Unfinished, UserError
-from rlkit.held import check_parameters, check_saved, fingerprints
+from rlkit.errors import Exhausted, Unfinished, UserError
+from rlkit.finite import check_iteration, check_parameters
+from rlkit.held import check_saved, fingerprints
 from rlkit.meter import Clock, Meter, averages, detached
 from rlkit.policies import LearningRate, clip_gradients
 from rlkit.policies.optimizers import gradient_limit, optimizers
@@ -47,7 +48,7 @@ def walk(
         credited = batch_of(algo, "credit", algo.credit(rollout))  # credit
         algo.buffer.extend(credited)  # remember
     learn(algo, meter, logged(steps))  # learn
-    check_finite(meter, credited)
+    check_iteration(meter, credited)
     return rollout, credited
 
 
@@ -285,16 +286,3 @@ def checkpoint_is_due(run: Run, progress: Progress, evaluated: bool, clock: Cloc
     if run.checkpoint_every:
         return progress.iteration % run.checkpoint_every == 0
     return clock.save_is_due(evaluated)
-
-
-def check_finite(meter: Meter, rollout: TensorDict) -> None:
-    """Raise before parameters that are not finite are saved, and name the values."""
-    watched, meter.watched = meter.watched, []
-    if not watched or math.isfinite(float(torch.stack(watched).abs().max() if len(watched) > 1 else watched[0])):
-        return
-    meter.share()
-    bad = [f"train/{name}" for name, x in meter.read().items() if not math.isfinite(x)]
-    floats: dict[str, Tensor] = {key: x for key, x in rollout.items() if x.is_floating_point()}
-    bad += [f"rollout key {key!r}" for key, x in floats.items() if not bool(x.isfinite().all())]
-    bad = bad or ["train/loss or train/grad_norm"]  # where an iteration is not logged, no more is measured
-    raise Diverged(f"not finite: {', '.join(bad)}; checkpoints written before are kept; try a smaller algo.lr")

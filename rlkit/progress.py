@@ -17,7 +17,8 @@ from rlkit.bounds import check_actions, check_steps, check_types
 from rlkit.counters import natural
 from rlkit.doctor.doctor import Doctor
 from rlkit.errors import UserError, one_line
-from rlkit.held import check_finite, check_unchanged, is_part, leaves, owner, sound, unsound
+from rlkit.finite import check_finite, leaves, sound, unsound
+from rlkit.held import check_unchanged, is_part, owner
 from rlkit.meter import Meter
 from rlkit.moments import check_optimizer, flags_of
 from rlkit.policies.base import Exploring

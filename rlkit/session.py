@@ -15,7 +15,8 @@ from rlkit import memory, ranks, shards
 from rlkit.api import Env, Policy, Writes
 from rlkit.disk import check_same, forget_lock, note_lock
 from rlkit.errors import Unfinished, UserError, WorkerDied
-from rlkit.held import check_saved, not_finite
+from rlkit.finite import not_finite
+from rlkit.held import check_saved
 from rlkit.loop import train
 from rlkit.paths import as_written
 from rlkit.progress import Progress, lasting_of, restore, restore_policy

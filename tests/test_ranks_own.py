@@ -11,7 +11,7 @@ from support import ranks as start
 
 from rlkit import new, policies, shards
 from rlkit.errors import UserError
-from rlkit.held import leaves
+from rlkit.finite import leaves
 
 OWN = """
 import torch

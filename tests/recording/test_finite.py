@@ -16,7 +16,7 @@ from support.resuming import REWARD
 
 from rlkit import loop, run
 from rlkit.errors import Diverged
-from rlkit.held import check_finite
+from rlkit.finite import check_finite
 from rlkit.language.folders import TINY
 from rlkit.moments import check_optimizer, flags_of
 from rlkit.progress import Progress, save

@@ -20,7 +20,19 @@ TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in SOU
 
 # A room is a folder of rlkit/, or one of FILES beside the folders. The ground is every other file beside the folders.
 CONTRACTS = "api"
-FILES = {"held", "meter", "progress", "loop", "session", "telling", "evaluation", "against", "interop", "scaffold"}
+FILES = {
+    "held",
+    "finite",
+    "meter",
+    "progress",
+    "loop",
+    "session",
+    "telling",
+    "evaluation",
+    "against",
+    "interop",
+    "scaffold",
+}
 
 
 @cache
