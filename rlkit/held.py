@@ -1,15 +1,19 @@
 """Attributes of an algorithm that checkpoints do not hold: refused before the run, and as soon as they change."""
 
+import dis
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from types import FunctionType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from rlkit import attributes
-from rlkit.api import Algorithm, Env
+from rlkit import attributes, ranks, shards
+from rlkit.api import Algorithm, Env, State
 from rlkit.attributes import COLLECTIONS, PLAIN, STATE, TORCH, can_be_saved, digest, form, is_state
 from rlkit.errors import UserError
+from rlkit.finite import leaves
 from rlkit.seeding import generators
 
 REPLACED = (*PLAIN, tuple, frozenset)  # types that are replaced instead of restored in place
@@ -36,6 +40,11 @@ def owner(algo: Algorithm, name: str) -> dict[str, Any]:
     raise UserError(f"{kind}.saved names '{name}', and there is no such attribute: remove it, or set it")
 
 
+def named(algo: Algorithm, keys: Iterable[str]) -> dict[str, Any]:
+    """The attributes of these names of `saved`. Raises: as `owner` does."""
+    return {key: owner(algo, key)[key.rpartition(".")[2]] for key in keys}
+
+
 def held_by(x: object) -> dict[str, Any]:
     """Attributes by name; for a module including its children, parameters and buffers."""
     return {key: held for found in places(x) for key, held in found.items()}
@@ -57,8 +66,7 @@ def check_saved(algo: Algorithm, env: Env, new: bool = False) -> None:
             f"{name}.saved lacks 'policy', which is all that is measured and played of a run: add it, as in "
             "saved = (*Algorithm.saved, 'NAME')"
         )
-    for key in algo.saved:
-        x = owner(algo, key)[key.rpartition(".")[2]]
+    for key, x in named(algo, algo.saved).items():
         if not can_be_saved(x):
             inner = attributes.unsaved_in(x)
             raise UserError(
@@ -76,7 +84,7 @@ def check_saved(algo: Algorithm, env: Env, new: bool = False) -> None:
 
 def check_apart(algo: Algorithm) -> None:
     """Refuse names of `saved` between which resume could not tell, or whose objects it would replace."""
-    name, held = type(algo).__name__, {key: owner(algo, key)[key.rpartition(".")[2]] for key in algo.saved}
+    name, held = type(algo).__name__, named(algo, algo.saved)
     if both := attributes.shared_by(held):
         raise UserError(
             f"{name}.saved names {both}, which are one object: resume would fill both with the values of the second; "
@@ -111,7 +119,7 @@ def in_saved(algo: Algorithm, env: Env) -> set[int]:
     They are restored in place, so a second reference sees the restored state; other objects are not included.
     The environment, and generators of the algorithm and its policy, are always saved.
     """
-    saved = [owner(algo, key)[key.rpartition(".")[2]] for key in algo.saved]
+    saved = named(algo, algo.saved).values()
     modules = [module for x in saved if isinstance(x, nn.Module) for module in x.modules()]
     tensors = tensors_of(modules)
     always = (algo, env, *generators(algo).values(), *generators(algo.policy).values())
@@ -133,8 +141,8 @@ def check_unchanged(algo: Algorithm, env: Env, before: dict[str, str] | None) ->
     check_saved(algo, env)
     if before is None:
         return
-    for key in algo.saved:
-        now = extent(owner(algo, key)[key.rpartition(".")[2]])
+    for key, x in named(algo, algo.saved).items():
+        now = extent(x)
         if now != (was := before.get(key, now)):
             raise UserError(
                 f"{type(algo).__name__}.{key} was {was} when the run began and is {now} now, which could not be put "
@@ -142,6 +150,22 @@ def check_unchanged(algo: Algorithm, env: Env, before: dict[str, str] | None) ->
             )
     then = fingerprints(algo, env)
     refuse(algo, {key: "has changed since the run began" for key in then if then[key] != before.get(key)})
+
+
+def check_agreed(algo: Algorithm, state: State) -> None:
+    """Refuse saved values that differ between ranks. What an optimizer moves does not: gradients are added up."""
+    if ranks.size() == 1:
+        return
+    values, held = dict(state["numbers"]), named(algo, algo.saved)
+    optimizers = [x for x in held.values() if isinstance(x, torch.optim.Optimizer)]
+    moved = {id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
+    for key, x in state["parts"].items():
+        if isinstance(module := held[key], nn.Module):
+            inside = (*module.named_buffers(), *module.named_parameters())
+            values[key] = {name: tensor for name, tensor in inside if id(tensor) not in moved}
+        elif key not in ("optimizer", "buffer"):
+            values[key] = x
+    shards.check_agreed(type(algo).__name__, leaves(values))
 
 
 def refuse(algo: Algorithm, found: dict[str, str]) -> None:
@@ -162,7 +186,7 @@ def fingerprints(algo: Algorithm, env: Env) -> dict[str, str]:
     """A fingerprint of each unsaved attribute of the algorithm and its parts; for saved attributes, their form."""
     known = in_saved(algo, env)
     found = {key: digest(x, known) for key, x in unsaved(algo) if id(x) not in known}
-    return found | {key: extent(owner(algo, key)[key.rpartition(".")[2]]) for key in algo.saved}
+    return found | {key: extent(x) for key, x in named(algo, algo.saved).items()}
 
 
 def extent(x: object) -> str:
@@ -213,13 +237,35 @@ def inside(part: object) -> Iterator[tuple[str, object]]:
             yield from ((f"{dot}{key}", x) for key, x in held.items() if key not in TORCH or own(key, x))
             yield from ((f"{dot}{key}", module._buffers[key]) for key in module._non_persistent_buffers_set)
     elif is_part(part):
-        held = part.state_dict()  # type: ignore[attr-defined]  # is_part
+        held, added = part.state_dict(), added_to(part)  # type: ignore[attr-defined]  # is_part
         # Its own state_dict is trusted with objects; a number that it leaves out is one that was forgotten. What torch
         # notes in an optimizer begins with an underscore.
         torchs = isinstance(part, torch.optim.Optimizer)
         for key, x in held_by(part).items():
-            if key not in held and not (torchs and key.startswith("_")) and not is_state(x) and can_be_saved(x):
+            is_number = not is_state(x) and can_be_saved(x)
+            if key not in held and (not (torchs and key.startswith("_")) if is_number else key in added):
                 yield key, x
+
+
+def added_to(part: object) -> set[str]:
+    """The attributes that a class adds to one of rlkit or torch whose state_dict it inherits, which lacks them."""
+    bases = type(part).__mro__
+    if is_library(bases[0]) or not is_library(next((base for base in bases if "state_dict" in vars(base)), object)):
+        return set()
+    return held_by(part).keys() - set_by(bases)
+
+
+def is_library(kind: type) -> bool:
+    name = f"{kind.__module__}."
+    return name.startswith(("rlkit.", "torch.")) and not name.startswith("rlkit.algorithms.")
+
+
+@cache
+def set_by(bases: tuple[type, ...]) -> frozenset[str]:
+    """The names of attributes that the classes of rlkit and torch among these set."""
+    functions = [x for base in bases if is_library(base) for x in vars(base).values() if isinstance(x, FunctionType)]
+    steps = [step for function in functions for step in dis.get_instructions(function)]
+    return frozenset(str(step.argval) for step in steps if step.opname == "STORE_ATTR")
 
 
 def own(key: str, x: object) -> bool:

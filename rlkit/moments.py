@@ -1,9 +1,9 @@
-"""What an optimizer keeps for each parameter, and its options: whether a restored state fits."""
+"""What an optimizer keeps for each parameter, and its options: whether a restored state fits; and which ones learn."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rlkit.attributes import check_numbers, form
 
@@ -67,3 +67,17 @@ def check_moments(optimizer: torch.optim.Optimizer, state: Mapping[str, object])
             raise TypeError(f"{key} is {form(x)}")
         if key == "step" and isinstance(x, Tensor) and not (x.numel() == 1 and x.is_floating_point()):
             raise ValueError(f"{key} is {form(x)}")
+
+
+def frozen_in(module: nn.Module) -> list[str]:
+    """The names of its parameters that do not learn."""
+    return [name for name, p in module.named_parameters() if not p.requires_grad]
+
+
+def freeze(module: nn.Module, names: Iterable[str]) -> None:
+    """Let the parameters of these names not learn, and all others learn. Raises: ValueError where it lacks one."""
+    frozen, parameters = set(names), dict(module.named_parameters())
+    if unknown := frozen - parameters.keys():
+        raise ValueError(f"it has no parameter {min(unknown)!r}")
+    for name, p in parameters.items():
+        p.requires_grad_(name not in frozen)

@@ -18,9 +18,9 @@ from rlkit.counters import natural
 from rlkit.doctor.doctor import Doctor
 from rlkit.errors import UserError, one_line
 from rlkit.finite import check_finite, leaves, sound, unsound
-from rlkit.held import check_unchanged, is_part, owner
+from rlkit.held import check_agreed, check_unchanged, is_part, named, owner
 from rlkit.meter import Meter
-from rlkit.moments import check_optimizer, flags_of
+from rlkit.moments import check_optimizer, flags_of, freeze, frozen_in
 from rlkit.policies.base import Exploring
 from rlkit.recording import checkpoint, twins
 from rlkit.recording.checkpoint import fitting
@@ -111,6 +111,7 @@ def save(folder: Path, algo: Algorithm, env: Env, progress: Progress, name: str 
     if (lasting := lasting_of(algo)) is not None:
         lasting.flush()
     state = {"run": identity(algo, env), **_content(algo, algo.saved)}
+    state |= {"frozen": {key: frozen_in(x) for key, x in modules_of(algo).items()}}
     state |= {"generators": {key: state_of(x) for key, x in drawing(algo).items()}, "env": env.state_dict()}
     state |= {"progress": progress.state_dict()} | ({"ranks": ranks.size()} if ranks.size() > 1 else {})
     check_agreed(algo, state)
@@ -120,18 +121,8 @@ def save(folder: Path, algo: Algorithm, env: Env, progress: Progress, name: str 
         lasting.saved()
 
 
-def check_agreed(algo: Algorithm, state: State) -> None:
-    """Refuse saved values that differ between ranks. Parameters are left out: all ranks add the same gradients."""
-    if ranks.size() == 1:
-        return
-    values = dict(state["numbers"])
-    for key, x in state["parts"].items():
-        held = owner(algo, key)[key.rpartition(".")[2]]
-        if isinstance(held, nn.Module):
-            values[key] = dict(held.named_buffers())
-        elif key not in ("optimizer", "buffer"):
-            values[key] = x
-    shards.check_agreed(type(algo).__name__, leaves(values))
+def modules_of(algo: Algorithm) -> dict[str, nn.Module]:
+    return {key: x for key, x in named(algo, algo.saved).items() if isinstance(x, nn.Module)}
 
 
 def lasting_of(algo: Algorithm) -> Lasting | None:
@@ -163,7 +154,7 @@ def _content(algo: Algorithm, keys: Sequence[str]) -> State:
 
     Raises: Diverged where it is not finite.
     """
-    held = {key: owner(algo, key)[key.rpartition(".")[2]] for key in keys}
+    held = named(algo, keys)
     parts, numbers = {key: x.state_dict() for key, x in held.items() if is_part(x)}, plain(algo, keys)
     check_finite(algo, {**parts, **numbers})
     return {"parts": parts, "numbers": numbers}
@@ -184,6 +175,9 @@ def restore(folder: Path, algo: Algorithm, env: Env, tidy: bool = False) -> Prog
     check_content(folder, algo, env, state, algo.saved, ("generators", "env"))
     check_played(folder, algo, env, state)
     _put(folder, algo, state, algo.saved)
+    with fitting(folder, "frozen"):
+        for key, module in modules_of(algo).items():
+            freeze(module, state.get("frozen", {}).get(key, frozen_in(module)))  # rlkit 0.5 wrote none
     with fitting(folder, "env"):
         if is_ours(env) and ranks.size() == 1:
             check_alike(state["env"], env.state_dict(), shapes=False)

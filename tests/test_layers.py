@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "doctor": {"buffers", "meter"},
     "recording": {"buffers", "held", "policies", "statistics"},
     "settings": {"language", "policies", "recording"},
-    "held": set(),
+    "held": {"finite"},
     "finite": {"meter"},
     "progress": {"doctor", "finite", "held", "meter", "policies", "recording", "settings"},
     "loop": {"buffers", "finite", "held", "meter", "policies", "progress", "recording", "settings"},

@@ -1,7 +1,10 @@
 """Several ranks train an algorithm of one's own as one process does."""
 
 import tracemalloc
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,8 +13,10 @@ from safetensors.torch import load_file
 from support import ranks as start
 
 from rlkit import new, policies, shards
+from rlkit.api import State
 from rlkit.errors import UserError
 from rlkit.finite import leaves
+from rlkit.held import check_agreed
 
 OWN = """
 import torch
@@ -215,6 +220,21 @@ def test_two_ranks_may_round_otherwise(one: object, other: object, monkeypatch: 
     two_ranks(monkeypatch)
     for value in (one, other):
         shards.check_agreed("Mine", leaves({"value": value}))
+
+
+@pytest.mark.parametrize("moved", [True, False])
+def test_parameters_that_no_optimizer_moves_are_compared(moved: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as a running mean in a module that learns: gradients do not make it the same on all ranks."""
+    two_ranks(monkeypatch)
+    monkeypatch.setattr("rlkit.ranks.size", lambda: 2)
+    scale = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(scale.parameters() if moved else [scale.weight])
+    algo: Any = SimpleNamespace(saved=("scale", "optimizer"), scale=scale, optimizer=optimizer)
+    state: State = {"numbers": {}, "parts": {key: vars(algo)[key].state_dict() for key in algo.saved}}
+    check_agreed(algo, state)
+    scale.bias.data += 1
+    with nullcontext() if moved else pytest.raises(UserError, match=r"\.scale.bias is not the same on all ranks"):
+        check_agreed(algo, state)
 
 
 def two_ranks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from torch import nn
 
 from rlkit.api import Algorithm, Env, State
 from rlkit.attributes import put_back, state_of
-from rlkit.held import is_part, owner
+from rlkit.held import is_part, named, owner
 from rlkit.recording.twins import copied, ready
 from rlkit.seeding import generators, global_generators
 
@@ -26,7 +26,7 @@ def noted(algo: Algorithm, env: Env) -> Callable[[], None]:
     states, before = {key: state_of(x) for key, x in drawn.items()}, env.state_dict()
     mine, parts = copied(plain(algo, algo.saved)), acting(algo)
     held = {key: copied(x.state_dict()) for key, x in parts.items()}
-    bound = {key: owner(algo, key)[key.rpartition(".")[2]] for key in algo.saved}
+    bound = named(algo, algo.saved)
 
     def go_back() -> None:
         for key, state in states.items():
@@ -45,14 +45,13 @@ def noted(algo: Algorithm, env: Env) -> Callable[[], None]:
 
 def acting(algo: Algorithm) -> dict[str, Any]:
     """The saved objects with a state_dict that may change while the algorithm acts."""
-    held = {key: owner(algo, key)[key.rpartition(".")[2]] for key in algo.saved if key != "buffer"}
+    held = named(algo, [key for key in algo.saved if key != "buffer"])
     return {key: x for key, x in held.items() if is_part(x) and not isinstance(x, nn.Module | torch.optim.Optimizer)}
 
 
 def plain(algo: Algorithm, keys: Sequence[str]) -> State:
     """The values of those attributes that have no state_dict."""
-    held = {key: owner(algo, key)[key.rpartition(".")[2]] for key in keys}
-    return {key: state_of(x) for key, x in held.items() if not is_part(x)}
+    return {key: state_of(x) for key, x in named(algo, keys).items() if not is_part(x)}
 
 
 def drawing(algo: Algorithm) -> dict[str, object]:

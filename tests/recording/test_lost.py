@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.fakes import iterate
+from support.fakes import algorithm, cartpole, iterate
 from support.state import CHANGING, LOST, OTHER, REPLACED, Helper, holding
 
-from rlkit import buffers, loop, run
+from rlkit import buffers, loop, policies, run
 from rlkit.api import UserError
 from rlkit.held import check_saved, fingerprints
 from rlkit.progress import Progress, restore, save
@@ -103,6 +103,43 @@ def test_plain_attributes_of_what_is_saved_are_looked_at_too(part: str, tmp_path
     save(tmp_path, algo, env, progress)
     held.temp = 1
     refused(tmp_path, algo, env, progress, rf"{part}\.temp")
+
+
+class Counting(buffers.Rollout):
+    pass
+
+
+class Slow(torch.optim.Adam):
+    pass
+
+
+@pytest.mark.parametrize("what", CHANGING)
+@pytest.mark.parametrize("part", ["buffer", "optimizer"])
+def test_what_a_subclass_adds_to_a_part_of_a_library_is_looked_at_too(part: str, what: str, tmp_path: Path) -> None:
+    make, change = CHANGING[what]
+    algo, env = holding("memory", None)
+    kind = Counting(env.seed, 1, 1) if part == "buffer" else Slow([torch.nn.Parameter(torch.zeros(1))])
+    vars(algo)[part] = kind
+    kind.added = make()
+    progress = Progress(held=fingerprints(algo, env))
+    save(tmp_path, algo, env, progress)
+    change(kind.added)
+    refused(tmp_path, algo, env, progress, rf"{part}\.added")
+
+
+@pytest.mark.parametrize("prioritized", [True, False])
+def test_a_subclass_of_a_part_of_a_library_that_adds_nothing_is_of_no_concern(
+    prioritized: bool, tmp_path: Path
+) -> None:
+    env = cartpole(3, step_limit=40)
+    algo = algorithm("dqn", env, policies.Network(), prioritized=prioritized, warmup_steps=8, capacity=64, batch_size=4)
+    vars(algo)["buffer"].__class__ = type("Mine", (type(algo.buffer),), {})
+    algo.optimizer = type("Own", (torch.optim.Adam,), {})(algo.policy.parameters())
+    progress = Progress(held=fingerprints(algo, env))
+    torch.optim.lr_scheduler.StepLR(algo.optimizer, 1)  # leaves marks of its own
+    for _ in range(12):
+        iterate(algo, env)
+    save(tmp_path, algo, env, progress)
 
 
 def test_a_buffer_that_no_state_dict_holds_is_refused(tmp_path: Path) -> None:

@@ -194,6 +194,8 @@ REPLAYED: dict[str, tuple[Change, str]] = {
     "a text that waits": (put("parts", "window", "waiting", "reward", value="text"), "'window' of its checkpoint does"),
     "doubles that wait": (lambda state: doubled(state, "window", "waiting"), "steps of another kind than are played"),
     "held by fewer rows": (put("parts", "explorer", "held", value=torch.zeros(1, dtype=torch.long)), "'explorer' of"),
+    "frozen": (put("frozen", "policy", value=["none"]), "'frozen' of its checkpoint does not fit this run (ValueError"),
+    "frozen by a number": (put("frozen", value=3), "'frozen' of its checkpoint does not fit this run (AttributeError"),
     "betas": (put("parts", "optimizer", "param_groups", 0, "betas", value=(0.9, "x")), "'optimizer' of its checkpoint"),
 }
 

@@ -97,6 +97,17 @@ def test_what_is_declared_is_saved_whatever_it_is(tmp_path: Path) -> None:
     assert torch.equal(again.memory.weight, algo.memory.weight) and again.count == 7
 
 
+@pytest.mark.parametrize("learns", [True, False])
+def test_which_parameters_learn_comes_back(learns: bool, tmp_path: Path) -> None:
+    """Layers may be frozen, or no longer so, after some updates."""
+    algo, env = holding("memory", torch.nn.Linear(2, 2).requires_grad_(not learns), saved=("memory",))
+    algo.memory.weight.requires_grad_(learns)
+    save(tmp_path, algo, env, Progress())
+    again, second = holding("memory", torch.nn.Linear(2, 2).requires_grad_(not learns), saved=("memory",))
+    restore(tmp_path, again, second)
+    assert [p.requires_grad for p in again.memory.parameters()] == [learns, not learns]
+
+
 def test_a_declared_tensor_is_put_back_in_place(tmp_path: Path) -> None:
     algo, env = holding("memory", torch.nn.Parameter(torch.ones(3)), saved=("memory",))
     save(tmp_path, algo, env, Progress())
