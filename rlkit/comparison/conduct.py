@@ -40,6 +40,7 @@ def conduct(asked: Asked, command: str) -> Conducted:
     with grid.alone(out):
         refuse_link(out / "runs")
         prepare_folder(out / "runs")
+        refuse_alike(jobs, out)
         for folder in (out, out / "runs"):
             sweep(folder)
         for job in jobs:
@@ -61,6 +62,19 @@ def conduct(asked: Asked, command: str) -> Conducted:
         if not found:
             raise UserError(f"no run in {out} could be finished: correct what stopped them, and give the command again")
         return Conducted(out, report(found, out, command, words), words)
+
+
+def refuse_alike(jobs: Sequence[grid.Job], out: Path) -> None:
+    """Refuse runs whose names differ in capital letters alone, on a disk where those are one folder."""
+    if not (out / "RUNS").exists():
+        return
+    names: dict[str, str] = {}
+    for job in jobs:
+        if (other := names.setdefault(job.name.casefold(), job.name)) != job.name:
+            raise UserError(
+                f"{other} and {job.name} would be one folder, as capital and small letters are the same on this disk: "
+                "rename a row, or compare them separately"
+            )
 
 
 def column(job: grid.Job) -> str:

@@ -308,3 +308,12 @@ def test_no_run_is_written_through_a_link(tmp_path: Path, capsys: pytest.Capture
     assert compare.main(words) == 2
     assert "is a link, and nothing is written through one" in capsys.readouterr().err
     assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_rows_that_would_be_one_folder_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["algo=Slow:q_learning,slow:q_learning", "env=gridworld", "seed=0", "iterations=1", f"out={tmp_path}"]
+    (tmp_path / "RUNS").mkdir()  # as `runs` is called, too, where capital and small letters are the same
+    assert compare.main(words) == 2
+    assert "Slow-gridworld-s0 and slow-gridworld-s0 would be one folder, as capital" in capsys.readouterr().err
+    (tmp_path / "RUNS").rmdir()
+    assert compare.main([*words, "evaluations=0", "evaluation_episodes=1"]) == 0
