@@ -69,7 +69,7 @@ def placed(names: list[str], lines: list[list[str]]) -> dict[str, tuple[float, i
     x = {name: at for row in rows for name, at in spread(row)}
     for _ in range(40):
         for row in rows:
-            row.sort(key=lambda name: (sum(x[other] for other in near[name]) / max(1, len(near[name])), name))
+            row.sort(key=lambda name: (sum(x[other] for other in sorted(near[name])) / max(1, len(near[name])), name))
             x |= dict(spread(row))
     return {name: (x[name], levels[name]) for name in levels}
 
