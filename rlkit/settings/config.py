@@ -79,7 +79,7 @@ def from_file(path: Path, line: Given) -> Given:
             raise UserError(f"config={path}: {what} is not a text: write the name of a plug-in, or leave it out")
         if one and other and plugins.path_or_module(one) != plugins.path_or_module(other):
             raise UserError(f"config={path} is for {section}={other}, not {section}={one}: leave out one of the two")
-    found.run.pop("out", None)
+    found.run = sections.without_folder(path, found.run)
     below = {} if "preset" in line.algo else preset({**line.algo, **found.algo})  # that of the line takes its place
     found.algo = below | found.algo
     found.algo.pop("preset", None)

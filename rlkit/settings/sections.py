@@ -68,6 +68,19 @@ def by_run(path: Path) -> bool:
     return re.match(rf"{WRITTEN}\d", read_text(path)) is not None  # "# rlkit settings" is somebody's own comment
 
 
+def without_folder(path: Path, run: Section) -> Section:
+    """The keys of the run in `config=path`, less its folder, which the run that wrote the file has.
+
+    Raises: UserError where somebody else named one: the file may be a stranger's, and you say where rlkit writes.
+    """
+    if run.get("out") is not None and not by_run(home(path)):
+        raise UserError(
+            f"config={path} has out={run['out']}, and a file cannot choose the folder of a run: take it out of the "
+            "file, and give out=FOLDER beside config="
+        )
+    return {key: x for key, x in run.items() if key != "out"}
+
+
 def without_idle(path: Path, algo: Section) -> Section:
     """The keys of the algorithm in a run's config.yaml, less those that had no effect, where 0.3 wrote it."""
     old = read_text(path).startswith(f"{WRITTEN}0.3.")

@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pytest
 
+import rlkit
 from rlkit.comparison import plan
 from rlkit.errors import UserError
 from rlkit.settings import config
 from rlkit.settings.assemble import assemble
+from rlkit.tuning.problem import Problem, Tune
 
 KEYS = """
 run: {env_steps: 3000}
@@ -194,3 +196,23 @@ def test_a_replay_of_a_place_that_cannot_be_is_not_looked_for(tmp_path: Path, mo
         config.with_own_replay(given, tmp_path)
         assert given.algo["storage"] == storage and bool(asked) is looked
         asked.clear()
+
+
+def test_a_file_that_no_run_wrote_cannot_choose_the_folder(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a file may be a stranger's; that of a run has the folder of that run, which is taken."""
+    file.write_text(KEYS.replace("env_steps: 3000", "env_steps: 3000, out: r/y2"))
+    monkeypatch.chdir(file.parent)
+    says = r"config=mine\.yaml has out=r/y2, and a file cannot choose the folder of a run: take it out"
+    for words in ([], ["out=r/mine"]):
+        with pytest.raises(UserError, match=says):
+            config.read(["config=mine.yaml", *words])
+    with pytest.raises(UserError, match=says):
+        plan.plan(plan.parse(["algo=ppo", "env=cartpole", "config=mine.yaml"]))
+    with pytest.raises(UserError, match=says):
+        rlkit.train("ppo", "cartpole", config="mine.yaml")
+    with pytest.raises(UserError, match=says):
+        Problem(Tune(algo="ppo", env="cartpole"), {"config": "mine.yaml"})
+    file.write_text(f"# rlkit 0.5.0{file.read_text()}")
+    assert "out" not in sections("config=mine.yaml")["run"]
+    file.write_text(KEYS.replace("env_steps: 3000", "env_steps: 3000, out: null"))
+    assert "out" not in sections("config=mine.yaml")["run"]
