@@ -8,14 +8,14 @@ import types
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeGuard, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import yaml
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter
 
 from rlkit.errors import UserError, one_line
-from rlkit.fields import Boundless, Escapes, Needs
+from rlkit.fields import Boundless, Escapes, Needs, Several
 from rlkit.settings import strict_yaml
 from rlkit.settings.comments import comments as comments
 from rlkit.settings.synonyms import instead
@@ -222,6 +222,8 @@ def _from_text(raw: object, hint: Hint) -> object:
     plain_types = members(hint)
     parts = next((m for m in plain_types if get_origin(m) in (tuple, list)), None)
     escapes = any(isinstance(mark, Escapes) for mark in metadata(hint))
+    if str in plain_types and isinstance(raw, list) and _names(raw, hint):
+        return ",".join(raw)
     if isinstance(raw, str):
         typed, raw = isinstance(raw, Typed), str(raw)
         if type(None) in plain_types and raw.lower() in ("none", "null", "~"):
@@ -242,6 +244,12 @@ def _from_text(raw: object, hint: Hint) -> object:
         kinds = [args[0]] * len(raw) if alike else [*args, *[Any] * len(raw)]
         return [_read(item, kind) for item, kind in zip(raw, kinds, strict=False)]
     return raw
+
+
+def _names(raw: list[object], hint: Hint) -> TypeGuard[list[str]]:
+    """Whether a list, as a program gives it, is the names that the field's text has between commas."""
+    several = any(isinstance(mark, Several) for mark in metadata(hint))
+    return several and bool(raw) and all(isinstance(name, str) for name in raw)
 
 
 def typed(value: object, hint: Hint) -> str:

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 import rlkit
+from rlkit.python.keys import asked
+from rlkit.settings.assemble import assemble
 
 MINE = """from dataclasses import dataclass
 
@@ -59,3 +61,10 @@ def test_a_make_of_another_form_is_refused(kind: str, make: str, tmp_path: Path)
 def test_importing_the_api_leaves_the_global_random_state() -> None:
     code = "import random, rlkit\nbefore = random.getstate()\nrlkit.train\nassert random.getstate() == before"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_names_may_be_a_list_and_the_command_to_repeat_has_commas() -> None:
+    values = {"env.reward": ("strict", "boxed"), "env.reward_weights": [1, 0.5], "policy.lora_targets": ["q_proj"]}
+    text = assemble(asked("grpo", "gsm8k", {**values, "policy.model": "tiny", "policy.lora": 2})).text
+    assert "env.reward=strict,boxed env.reward_weights=1,0.5 policy.lora_targets=q_proj " in text.partition("\n")[0]
+    assert "  reward: strict,boxed\n" in text and "  lora_targets: q_proj\n" in text

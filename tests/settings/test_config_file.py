@@ -100,9 +100,10 @@ def test_code_that_only_the_file_names_needs_trust(tmp_path: Path, monkeypatch: 
     assert config.read([f"config={path}", f"algo={tmp_path / 'mine.py'}"]).algo["name"] == str(tmp_path / "mine.py")
     with pytest.raises(UserError, match="would run code from outside rlkit: algo="):
         config.read([f"config={path}", "sede=1"])  # a mistake on the command line imports nothing, either
-    path.write_text("algo: {name: grpo}\nenv: {name: gsm8k, reward: './mine.py:f'}\n")
-    with pytest.raises(UserError, match=r"would run code from outside rlkit: env\.reward="):
-        config.read([f"config={path}"])
+    for reward in ("'./mine.py:f'", "[strict, './mine.py:f']"):
+        path.write_text(f"algo: {{name: grpo}}\nenv: {{name: gsm8k, reward: {reward}}}\n")
+        with pytest.raises(UserError, match=r"would run code from outside rlkit: env\.reward=\./mine"):
+            config.read([f"config={path}"])
     ours, theirs = "algo: {name: ppo}", f"algo: {{name: {tmp_path / 'mine.py'}, preset: trl}}"
     for text, *words in (
         (f"{theirs}\nenv: {{name: cartpole}}\n",),

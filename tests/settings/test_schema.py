@@ -5,7 +5,7 @@ from typing import Any, Literal
 import pytest
 import yaml
 
-from rlkit.api import Count, Fraction, Positive, UserError
+from rlkit.api import Code, Count, Fraction, Positive, UserError
 from rlkit.comparison.plan import Compare
 from rlkit.evaluation import Evaluate
 from rlkit.fields import Seed
@@ -130,6 +130,20 @@ def test_a_blank_that_a_mapping_lacks_is_named() -> None:
     with pytest.raises(UserError, match=r"write 'env\.kwargs=\{numbers: 9, tiles: 4, seen: \}'"):
         build(Given, {"kwargs": Typed("{numbers:9, tiles:4, seen: }")}, "env")
     assert build(Given, {"kwargs": {"a:b": None}}, "env").kwargs == {"a:b": None}  # of a file, where it is meant
+
+
+def test_a_list_of_names_is_the_text_with_commas_between_them() -> None:
+    @dataclass(frozen=True)
+    class Given:
+        reward: Code = ""
+        source: str = ""
+        rewards: tuple[Code, ...] = ()
+
+    names = ["mine.py:a", "mine.py:b"]
+    assert build(Given, {"reward": names, "rewards": names}, "env") == Given(",".join(names), "", (*names,))
+    for values in ({"reward": []}, {"reward": ["strict", 3]}, {"source": names}):
+        with pytest.raises(UserError, match="is not allowed: give text"):
+            build(Given, values, "env")
 
 
 def test_values_of_yaml_are_read_by_the_same_rules() -> None:
