@@ -7,11 +7,28 @@ from tensordict import TensorDict
 from rlkit.api import Writes
 from rlkit.errors import UserError
 from rlkit.prompts import Prompt, data
+from rlkit.terminal import warn
 from rlkit.text.given import shown
 from rlkit.text.problems import Problem, bare, is_direct
 from rlkit.text.rows import refuse_told
 from rlkit.text.shuffle import Shuffle
+from rlkit.text.sources import told
 from rlkit.text.templates import RARE
+
+
+def tell_completions(problems: Sequence[Problem]) -> None:
+    """Say in one line that answers are trained on, of rows with another `completion`: TRL's SFT trains on that."""
+    if others := sum(text_of(x.columns.get("completion")) not in ("", x.answer) for x in problems):
+        warn(
+            f"{others:,} of {len(problems):,} rows have a 'completion' other than their 'answer', and the answer is "
+            "what is trained on: to train on the completion, write its text as 'answer'"
+        )
+
+
+def text_of(completion: object) -> str:
+    """The text of a completion in TRL's formats: a text, or a list of messages."""
+    messages = completion if isinstance(completion, list) else [{"content": completion}]
+    return "\n".join(told(x.get("content")) for x in messages if isinstance(x, dict)).strip()
 
 
 class Demonstrations:
@@ -72,6 +89,7 @@ class Demonstrations:
             for problem in pool:
                 if problem.turns:
                     refuse_told(f"the row {shown(problem.question)}", problem.columns)
+            tell_completions(pool)
             lengths = [len(problem.question) + len(problem.answer) for problem in pool]
             self._shown = pool, Shuffle(len(pool), self.seed, "demonstrations", lengths)
         return self._shown
