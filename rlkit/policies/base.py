@@ -30,6 +30,7 @@ class PolicyModule(nn.Module):
     memoryless = True
     micro_steps: int | None = None
     dtype: torch.dtype = torch.float32
+    only_evaluated = False  # True: it acts as it began, whatever is learned, so its score says nothing of that
     normalizer: Normalizer | None  # of observations, shared by all networks of the policy
     allowed: Allowed | None  # which actions an observation allows, where it says so
     idle_keys: tuple[tuple[str, str], ...] = ()  # keys `policy.KEY` without effect, each with what leaves it so

@@ -113,6 +113,7 @@ class ValueTable(PolicyModule):
     """V[s] in float64, and the fixed policy that it evaluates: `probabilities` [S, A], drawn from even when greedy."""
 
     dtype = torch.float64
+    only_evaluated = True
     probabilities: Tensor
     visits: Tensor  # N(s), where a method counts them
 

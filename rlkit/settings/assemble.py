@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from functools import cached_property, partial
 from types import ModuleType
@@ -39,7 +39,7 @@ from rlkit.seeding import seed_global
 from rlkit.settings import config, idle, plugins, schema, trust
 from rlkit.settings.contract import check_algorithm, check_contract, check_make, check_read_back
 from rlkit.settings.given import KINDS
-from rlkit.settings.measured import chooses
+from rlkit.settings.measured import check_choice, check_splits
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -117,7 +117,7 @@ def assemble(given: config.Given) -> Parts:
         check_divided(given.algo["name"], algo)
     refuse_idle(given, algo_config, env_config, network, env, algo.policy)
     if given.resume is None and given.folder is None:  # a run that is there is what it is
-        check_networks(algo, env)
+        check_new(given.algo["name"], algo, env, run)
     refuse_unread(given, network, read, algo)
     env.check(algo.policy)  # does every prompt fit?
     if isinstance(env, Settles):
@@ -171,8 +171,9 @@ def make_algorithm(
     return algo
 
 
-def check_networks(algo: Algorithm, env: Env) -> None:
-    """Refuse encoders, and warn of networks, that would not learn as they should."""
+def check_new(name: str, algo: Algorithm, env: Env, run: config.Run) -> None:
+    """Refuse encoders, and warn of networks, that would not learn as they should; refuse to choose among equals."""
+    check_choice(run, algo.policy, name)
     check_encoders(algo.policy)
     if env.kind == "control":  # copies of a language model begin alike on purpose
         check_apart(algo)
@@ -257,22 +258,6 @@ def facts_of_name(name: str) -> dict[str, bool]:
         SIDES: name != "sft",
         ANSWERS: name != "reward_model",
     }
-
-
-def check_splits(env: Env, run: config.Run, given: Sequence[str], new: bool = True) -> None:
-    """What is to be measured on, or chosen among, must be there before anything is trained. given: keys."""
-    splits = env.splits
-    if not splits["test"]:
-        raise UserError(f"{env.source}: no test problems are left to measure on; set env.test, or give a larger file")
-    between = "evaluate_every" if run.evaluate_every else "evaluations" if run.evaluations else ""
-    if between and not splits["validation"]:
-        raise UserError(f"{between} needs validation problems and there are none: hold some out, or set {between}=0")
-    if run.measure == "best" and "measure" in given and not splits["validation"]:
-        raise UserError("measure=best needs validation problems and there are none: hold some out, or leave it out")
-    if run.measure == "best" and "measure" in given and not chooses(run) and new:  # a longer run has measured before
-        raise UserError("measure=best chooses among evaluations, and there is one: give evaluations=N, or leave it out")
-    if run.validation_episodes and "validation_episodes" in given and not splits["validation"]:
-        raise UserError("validation_episodes does nothing: there are no validation problems; leave it out")
 
 
 def threads(kind: str, asked: int = 0) -> int:
