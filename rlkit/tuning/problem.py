@@ -15,6 +15,7 @@ from rlkit.errors import UserError
 from rlkit.fields import Count, Seed
 from rlkit.paths import home
 from rlkit.settings import assemble, config, idle, plugins, schema
+from rlkit.settings.measured import only_evaluated
 from rlkit.settings.sections import Sections
 from rlkit.settings.synonyms import instead
 from rlkit.tuning import space
@@ -84,6 +85,11 @@ class Problem:
         measuring.check_alike(column.name, {row.name: self.usual["run"]})  # as it will be measured on fresh seeds
         if not self.parts.env.splits["validation"]:
             raise UserError(f"{self.parts.env.source}: trials are scored on validation problems, and none are held out")
+        if only_evaluated(self.parts.algo.policy):
+            raise UserError(
+                f"algo={row.plugin} never changes the policy that trials are scored by: give rlkit.run the settings, "
+                "and compare the exact rmse that it prints where a model is known"
+            )
         declared = space.declared(self.classes, self.usual)
         ranged = {key: text for key, text in keys.items() if given[key] is not None}
         own = {key: space.asked(key, text, row.plugin, column.plugin, declared) for key, text in ranged.items()}

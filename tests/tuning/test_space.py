@@ -165,6 +165,7 @@ BAD = {
     "one below a tuple": (["policy.hidden.x=1;2"], r"what is searched are algo\.KEY, policy\.KEY"),
     "a billion runs": (["runs=1000000000"], "runs=1000000000 is not allowed: give a whole number from 1 to 10000"),
     "a measure of the best": (["measure=best", "evaluate_every=1"], "give evaluations=N"),
+    "a score that nothing changes": (["algo=td"], "algo=td never changes the policy that trials are scored by"),
     "an unknown key": (["algo.lrr=1..2"], r"no key 'algo\.lrr'"),
     "no range": (["search=algo.steps"], r"algo\.steps has no range of its own: give algo\.steps=LOW\.\.HIGH or"),
     "one value": (["search=algo.lr", "algo.lr=0.5"], r"search=algo\.lr and algo\.lr=0\.5: what has one value"),
