@@ -11,6 +11,7 @@ from rlkit.scores import checked
 from rlkit.seeding import drawn_apart
 from rlkit.settings import config, plugins, trust
 from rlkit.settings.assemble import make_env
+from rlkit.settings.measured import only_evaluated
 from rlkit.statistics.episodes import Measured, Paired, summarize
 
 
@@ -140,3 +141,10 @@ def labels(subject: Subject, other: Subject) -> tuple[str, str]:
         names = [str(folder) for folder in folders]
     ours, theirs = (n if c == "latest" else f"{n}:{c}" for n, c in zip(names, checkpoints, strict=True))
     return ours, theirs
+
+
+def unlearned(subject: Subject, other: Subject) -> str:
+    """Of which of two subjects the score says nothing of what was learned, in a line; empty where of none."""
+    both = zip((subject, other), labels(subject, other), strict=True)
+    fixed = [name for s, name in both if only_evaluated(s.policy)]
+    return f"{' and '.join(fixed)}: learning changes values there, never the policy that is scored" if fixed else ""

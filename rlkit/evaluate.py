@@ -138,7 +138,7 @@ def show(subject: "Subject", found: "Report", scores: "Scores", asked: "Evaluate
 
 def show_both(subject: "Subject", other: "Subject", scores: "Scores", rivals: "Scores", found: "Report") -> None:
     """Print two runs side by side, the result of the test, and pass@k of the first one."""
-    from rlkit.against import labels
+    from rlkit.against import labels, unlearned
     from rlkit.recording.log import table
     from rlkit.statistics.episodes import summarize
 
@@ -152,6 +152,8 @@ def show_both(subject: "Subject", other: "Subject", scores: "Scores", rivals: "S
     table(f"greedy {metric}, both on the same {len(rivals.score)} {what}", ["", "mean", "95 %"], rows)
     say(f"{against['wins']} better, {against['ties']} equal, {against['losses']} worse ({against['test']} test)")
     say(against["says"])
+    if said := unlearned(subject, other):
+        say(said)
     if passed := [(name, e) for name, e in found.items() if name.startswith("pass@")]:
         table(f"pass@k of {names[0]}", ["", "mean", "95 %"], intervals(passed, len(scores.score)))
 

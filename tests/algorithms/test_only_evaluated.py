@@ -43,3 +43,20 @@ def test_an_older_run_that_chose_the_best_goes_on(
     assert run.main([f"resume={folder}", "env_steps=960"]) == 0
     assert "exact rmse" in capsys.readouterr().out
     assert evaluate.main([folder]) == 0
+
+
+def test_a_comparison_of_two_runs_says_that_no_score_shows_what_was_learned(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("td", "monte_carlo", "q_learning"):
+        assert run.main([f"algo={name}", *SHORT, f"out={tmp_path / name}"]) == 0
+    for ours, theirs, who in [
+        ("td", "monte_carlo", "td and monte_carlo: "),
+        ("td", "q_learning", "td: "),
+        ("q_learning", "q_learning", ""),
+    ]:
+        capsys.readouterr()
+        assert evaluate.main([str(tmp_path / ours), f"against={tmp_path / theirs}"]) == 0
+        last = capsys.readouterr().out.splitlines()[-1]
+        line = f"{who}learning changes values there, never the policy that is scored"
+        assert last == line if who else "learning changes" not in last
