@@ -242,8 +242,8 @@ def inside(part: object) -> Iterator[tuple[str, object]]:
         # notes in an optimizer begins with an underscore.
         torchs = isinstance(part, torch.optim.Optimizer)
         for key, x in held_by(part).items():
-            is_number = not is_state(x) and can_be_saved(x)
-            if key not in held and (not (torchs and key.startswith("_")) if is_number else key in added):
+            is_number = not is_state(x) and can_be_saved(x) and not (torchs and key.startswith("_"))
+            if key not in held and (is_number or key in added):
                 yield key, x
 
 
@@ -252,7 +252,7 @@ def added_to(part: object) -> set[str]:
     bases = type(part).__mro__
     if is_library(bases[0]) or not is_library(next((base for base in bases if "state_dict" in vars(base)), object)):
         return set()
-    return held_by(part).keys() - set_by(bases)
+    return held_by(part).keys() - set_by(bases) - {"_opt_called"}  # which a scheduler of torch sets
 
 
 def is_library(kind: type) -> bool:

@@ -69,14 +69,19 @@ def check_moments(optimizer: torch.optim.Optimizer, state: Mapping[str, object])
             raise ValueError(f"{key} is {form(x)}")
 
 
-def frozen_in(module: nn.Module) -> list[str]:
-    """The names of its parameters that do not learn."""
-    return [name for name, p in module.named_parameters() if not p.requires_grad]
+def parameters_in(x: nn.Module | nn.Parameter) -> dict[str, nn.Parameter]:
+    """The parameters of a module by name; of a parameter itself without one."""
+    return dict(x.named_parameters()) if isinstance(x, nn.Module) else {"": x}
 
 
-def freeze(module: nn.Module, names: Iterable[str]) -> None:
+def frozen_in(x: nn.Module | nn.Parameter) -> list[str]:
+    """The names of parameters that do not learn."""
+    return [name for name, p in parameters_in(x).items() if not p.requires_grad]
+
+
+def freeze(x: nn.Module | nn.Parameter, names: Iterable[str]) -> None:
     """Let the parameters of these names not learn, and all others learn. Raises: ValueError where it lacks one."""
-    frozen, parameters = set(names), dict(module.named_parameters())
+    frozen, parameters = set(names), parameters_in(x)
     if unknown := frozen - parameters.keys():
         raise ValueError(f"it has no parameter {min(unknown)!r}")
     for name, p in parameters.items():

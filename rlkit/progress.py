@@ -111,7 +111,7 @@ def save(folder: Path, algo: Algorithm, env: Env, progress: Progress, name: str 
     if (lasting := lasting_of(algo)) is not None:
         lasting.flush()
     state = {"run": identity(algo, env), **_content(algo, algo.saved)}
-    state |= {"frozen": {key: frozen_in(x) for key, x in modules_of(algo).items()}}
+    state |= {"frozen": {key: frozen_in(x) for key, x in learning(algo).items()}}
     state |= {"generators": {key: state_of(x) for key, x in drawing(algo).items()}, "env": env.state_dict()}
     state |= {"progress": progress.state_dict()} | ({"ranks": ranks.size()} if ranks.size() > 1 else {})
     check_agreed(algo, state)
@@ -121,8 +121,9 @@ def save(folder: Path, algo: Algorithm, env: Env, progress: Progress, name: str 
         lasting.saved()
 
 
-def modules_of(algo: Algorithm) -> dict[str, nn.Module]:
-    return {key: x for key, x in named(algo, algo.saved).items() if isinstance(x, nn.Module)}
+def learning(algo: Algorithm) -> dict[str, nn.Module | nn.Parameter]:
+    """What `saved` names that may learn."""
+    return {key: x for key, x in named(algo, algo.saved).items() if isinstance(x, nn.Module | nn.Parameter)}
 
 
 def lasting_of(algo: Algorithm) -> Lasting | None:
@@ -176,8 +177,8 @@ def restore(folder: Path, algo: Algorithm, env: Env, tidy: bool = False) -> Prog
     check_played(folder, algo, env, state)
     _put(folder, algo, state, algo.saved)
     with fitting(folder, "frozen"):
-        for key, module in modules_of(algo).items():
-            freeze(module, state.get("frozen", {}).get(key, frozen_in(module)))  # rlkit 0.5 wrote none
+        for key, x in learning(algo).items():
+            freeze(x, state.get("frozen", {}).get(key, frozen_in(x)))  # rlkit 0.5 wrote none
     with fitting(folder, "env"):
         if is_ours(env) and ranks.size() == 1:
             check_alike(state["env"], env.state_dict(), shapes=False)

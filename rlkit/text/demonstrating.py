@@ -18,7 +18,8 @@ from rlkit.text.templates import RARE
 
 def tell_completions(problems: Sequence[Problem]) -> None:
     """Say in one line that answers are trained on, of rows with another `completion`: TRL's SFT trains on that."""
-    if others := sum(text_of(x.columns.get("completion")) not in ("", x.answer) for x in problems):
+    rows = [x for x in problems if "completion" in x.columns]
+    if others := sum(text_of(x.columns["completion"]) not in ("", x.answer) for x in rows):
         warn(
             f"{others:,} of {len(problems):,} rows have a 'completion' other than their 'answer', and the answer is "
             "what is trained on: to train on the completion, write its text as 'answer'"

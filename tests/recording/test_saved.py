@@ -98,6 +98,16 @@ def test_what_is_declared_is_saved_whatever_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("learns", [True, False])
+def test_whether_a_parameter_by_itself_learns_comes_back(learns: bool, tmp_path: Path) -> None:
+    held = [torch.nn.Parameter(torch.ones(2), requires_grad=not learns) for _ in range(2)]
+    algo, env = holding("memory", held[0], saved=("memory",))
+    held[0].requires_grad_(learns)
+    save(tmp_path, algo, env, Progress())
+    restore(tmp_path, *holding("memory", held[1], saved=("memory",)))
+    assert held[1].requires_grad == learns
+
+
+@pytest.mark.parametrize("learns", [True, False])
 def test_which_parameters_learn_comes_back(learns: bool, tmp_path: Path) -> None:
     """Layers may be frozen, or no longer so, after some updates."""
     algo, env = holding("memory", torch.nn.Linear(2, 2).requires_grad_(not learns), saved=("memory",))
