@@ -54,8 +54,9 @@ def frames(
     Frame t has "image" [H, W ≤ 400, 3] uint8 of the state s_t (without `draw` [0, 0, 3], and nothing is needed that
     draws), the "observation" of it, the "action" chosen in it, the "reward" that it earned,
     and "value", what the policy expects from s_t (V, or max Q) where it can say, else None; of several agents they are
-    those of the first, until it leaves. The last frame is the state
-    at the end: no action, no reward. Greedy, it is the episode that `evaluate` measured, from the same reset seed.
+    those of the first, until it leaves. The last frame is the state at the end: no action, no reward, and after a
+    termination the value 0, as nothing follows. Greedy, it is the episode that `evaluate` measured, from the same reset
+    seed.
     """
     if draw:
         prepare()
@@ -94,10 +95,13 @@ def _play(copies: Copies, env: ControlEnv, policy: Acts, greedy: bool, look: Cal
         observation = torch.from_numpy(copies.observation).to(env.device)
         action = policy.act(observation, greedy=greedy).cpu().numpy()
         now = frame(copies.observation)
-        successor, reward, _, done = copies.step(action)
+        successor, reward, terminated, done = copies.step(action)
         found.append({**now, "action": action[0].tolist(), "reward": float(reward[0])})
         if done[0]:  # what it acts on next is not the end where it resets itself, or waits for other agents
-            return [*found, frame(successor)]
+            last = frame(successor)
+            if terminated[0] and last["value"] is not None:
+                last["value"] = 0.0  # no critic learns it: its targets leave it out
+            return [*found, last]
     raise endless(env.source, env.patience, env.limiting)
 
 

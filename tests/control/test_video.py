@@ -88,6 +88,15 @@ def test_the_gridworld_shows_who_walks_to_the_goal_and_that_they_arrived():
     assert center(shown[2], 3, 3) == walking, "the last state is drawn, not the start of another episode"
 
 
+def test_the_state_after_a_termination_is_worth_nothing_and_that_after_a_time_limit_what_the_critic_says():
+    table = walker({13: RIGHT, 14: RIGHT})
+    table.q.weight.data += 3.0  # of the end, too, where nothing is learned
+    env = make("gridworld", size=4, goal="3,3", trap="0,3", start="3,1")
+    assert [frame["value"] for frame in frames(env, table)] == [4.0, 4.0, 0.0]
+    cut = make("gridworld", size=4, goal="3,3", trap="0,3", start="3,1", step_limit=1)
+    assert [frame["value"] for frame in frames(cut, table)] == [4.0, 4.0]
+
+
 def test_pictures_leave_the_environment_and_the_policy_as_they_were():
     env = make("gridworld", step_limit=5)
     table = walker({})

@@ -16,7 +16,8 @@ from rlkit.statistics import episodes
 def test_wilson_is_the_textbook_interval_and_stays_within_0_and_1():
     low, high = episodes.wilson(7, 10)  # statsmodels.stats.proportion.proportion_confint(7, 10, method="wilson")
     assert (low, high) == pytest.approx((0.396778, 0.892209), abs=1e-6)
-    assert episodes.wilson(0, 20)[0] == 0 and episodes.wilson(20, 20)[1] == 1
+    for n in (20, 200, 500, 512):
+        assert episodes.wilson(0, n)[0] == 0 and episodes.wilson(n, n)[1] == 1
 
 
 def test_the_bootstrap_covers_the_true_mean_about_95_times_in_100():
