@@ -36,12 +36,26 @@ class RunPage:
         self.given = config.from_folder(self.called) if given is None else given
         self.given.run["device"], self.given.trust = "auto", trust  # the run's own device may not be here
         self.given.by_itself()
+        self.written, self.held = changed(self.folder / "config.yaml"), what(self.called)
         self.live: Live | None = None
         self.reason = ""  # why nothing can be played
         try:
             self.live = Live(self.folder, assemble(self.given))
         except UserError as error:  # a plug-in that has moved: what was written can still be read
             self.reason = str(error)
+
+    def own(self, call: Call) -> Call:
+        """A call that is refused where another run was made in the folder since: its files are of another problem."""
+
+        def answer(request: Json) -> Json | bytes:
+            now = changed(self.folder / "config.yaml")
+            if now not in (self.written, 0.0):  # a resume writes it, too
+                if (found := what(self.folder)) not in (self.held, ""):
+                    raise UserError(f"{self.called} holds another run, or other settings, now: start rlkit.play again")
+                self.written = now if found else self.written
+            return call(request)
+
+        return answer
 
     def site(self) -> Site:
         reads: dict[str, Call] = {
@@ -51,11 +65,13 @@ class RunPage:
             "meanings": meanings.told,
         }
         if self.live is None:
-            return Site("run.html", reads)
+            return Site("run.html", {name: self.own(call) for name, call in reads.items()})
         live = self.live
         reads |= {"frame": live.frame, "doing": live.doing_now}
         writes: dict[str, Call] = {"play": live.play, "learn": live.learn, "group": live.group}
-        return Site("run.html", reads, writes | {"replay": live.replay, "map": live.map})
+        writes |= {"replay": live.replay, "map": live.map}
+        reads, writes = ({name: self.own(call) for name, call in calls.items()} for calls in (reads, writes))
+        return Site("run.html", reads, writes)
 
     def show(self, request: Json) -> Json:
         """The header: what this is, how far it is, what it came to, and which parts of the page it has."""
@@ -114,6 +130,15 @@ class RunPage:
             "iteration": chosen,
             "records": [each for each in records if each["iteration"] == chosen],
         }
+
+
+def what(folder: Path) -> str:
+    """What a run is, without its length and the place of its replay; empty where nobody can tell."""
+    with suppress(UserError):  # it is being written, or damaged
+        given = config.from_folder(folder)
+        algo = {key: x for key, x in given.algo.items() if key != "storage"}
+        return repr((algo, given.env, given.policy, given.run.get("seed")))
+    return ""
 
 
 def seed(given: config.Given) -> int | str:

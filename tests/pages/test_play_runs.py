@@ -335,3 +335,15 @@ def test_a_new_run_in_the_place_of_another_is_read_from_its_beginning(tmp_path: 
             path.write_text(lines)
             again = client.get(f"/api/metrics?file={first['file']}&offset={first['offset']}")
             assert again["from"] == 0 and len(again["lines"]) == lines.count("\n")
+
+
+def test_another_run_in_the_place_of_one_is_not_shown_as_that_one(tmp_path: Path, runs: Path) -> None:
+    folder = shutil.copytree(runs / "ppo", tmp_path / "run")
+    with serve(str(folder)) as client:
+        assert run.main([f"resume={folder}", "iterations=3", "threads=1"]) == 0
+        assert client.get("/api/run")["length"] == {"iterations": 3}
+        shutil.rmtree(folder)
+        assert run.main(["algo=ppo", "env=cartpole", f"out={folder}", "algo.gamma=0.5", *TINY]) == 0
+        for asked in (("GET", "/api/run"), ("GET", "/api/metrics?file=&offset=0"), ("POST", "/api/replay", {})):
+            status, answer = client(*asked)
+            assert status == 400 and "holds another run, or other settings, now: start rlkit.play" in str(answer)
