@@ -1,4 +1,7 @@
-"""Attributes of an algorithm that checkpoints do not hold: refused before the run, and as soon as they change."""
+"""Attributes of an algorithm that checkpoints do not hold: refused before the run, and as soon as they change.
+
+So is what a checkpoint would hold of one rank alone.
+"""
 
 import dis
 from collections.abc import Callable, Iterable, Iterator
@@ -153,7 +156,7 @@ def check_unchanged(algo: Algorithm, env: Env, before: dict[str, str] | None) ->
 
 
 def check_agreed(algo: Algorithm, state: State) -> None:
-    """Refuse saved values that differ between ranks. What an optimizer moves does not: gradients are added up."""
+    """Refuse saved values that differ between ranks. Parameters that an optimizer moves do not: gradients are added up."""
     if ranks.size() == 1:
         return
     values, held = dict(state["numbers"]), named(algo, algo.saved)
