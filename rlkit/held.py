@@ -97,23 +97,29 @@ def check_apart(algo: Algorithm) -> None:
     modules = [x for x in held.values() if isinstance(x, nn.Module)]
     kept = {id(p) for group in groups for p in group["params"]}
     kept |= {id(x) for module in modules for x in (*module.parameters(), *module.buffers())}
-    for key, x in held.items():
-        if isinstance(x, COLLECTIONS) and holds(x, kept):
+    for key, x in ((key, x) for key, x in held.items() if isinstance(x, COLLECTIONS)):
+        inner = objects_in(x)
+        if not kept.isdisjoint(inner):
             raise UserError(
                 f"{name}.saved names '{key}', a {type(x).__name__} with tensors that an optimizer or a module holds, "
                 "too: resume would replace those in it alone; make it a torch.nn.ParameterList, or do not name it"
             )
+        if any(isinstance(part, Tensor) and part.requires_grad for part in inner.values()):
+            raise UserError(
+                f"{name}.saved names '{key}', a {type(x).__name__} with tensors that learn: resume would put others in "
+                "their place, which do not; make it a torch.nn.ParameterList"
+            )
 
 
-def holds(x: object, wanted: set[int]) -> bool:
-    """Whether a collection holds one of these objects (ids), also in collections inside."""
+def objects_in(x: object) -> dict[int, object]:
+    """A collection and all that it holds, also in collections inside, by id."""
     waiting, seen = [x], {id(x): x}
     for item in waiting:  # which grows
         inner = item.values() if isinstance(item, dict) else item if isinstance(item, COLLECTIONS) else ()
         new = [part for part in inner if id(part) not in seen]
         seen |= {id(part): part for part in new}
         waiting += new
-    return not wanted.isdisjoint(seen)
+    return seen
 
 
 def in_saved(algo: Algorithm, env: Env) -> set[int]:
@@ -156,7 +162,7 @@ def check_unchanged(algo: Algorithm, env: Env, before: dict[str, str] | None) ->
 
 
 def check_agreed(algo: Algorithm, state: State) -> None:
-    """Refuse saved values that differ between ranks. Parameters that an optimizer moves do not: gradients are added up."""
+    """Refuse saved values that differ between ranks. What an optimizer moves is equal: gradients are added up."""
     if ranks.size() == 1:
         return
     values, held = dict(state["numbers"]), named(algo, algo.saved)

@@ -69,17 +69,17 @@ def check_moments(optimizer: torch.optim.Optimizer, state: Mapping[str, object])
             raise ValueError(f"{key} is {form(x)}")
 
 
-def parameters_in(x: nn.Module | nn.Parameter) -> dict[str, nn.Parameter]:
-    """The parameters of a module by name; of a parameter itself without one."""
+def parameters_in(x: nn.Module | Tensor) -> dict[str, Tensor]:
+    """The parameters of a module by name; a tensor by itself has none."""
     return dict(x.named_parameters()) if isinstance(x, nn.Module) else {"": x}
 
 
-def frozen_in(x: nn.Module | nn.Parameter) -> list[str]:
+def frozen_in(x: nn.Module | Tensor) -> list[str]:
     """The names of parameters that do not learn."""
     return [name for name, p in parameters_in(x).items() if not p.requires_grad]
 
 
-def freeze(x: nn.Module | nn.Parameter, names: Iterable[str]) -> None:
+def freeze(x: nn.Module | Tensor, names: Iterable[str]) -> None:
     """Let the parameters of these names not learn, and all others learn. Raises: ValueError where it lacks one."""
     frozen, parameters = set(names), parameters_in(x)
     if unknown := frozen - parameters.keys():

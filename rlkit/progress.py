@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from rlkit import ranks, shards
 from rlkit.api import Algorithm, Env, Lasting, State
@@ -121,9 +121,10 @@ def save(folder: Path, algo: Algorithm, env: Env, progress: Progress, name: str 
         lasting.saved()
 
 
-def learning(algo: Algorithm) -> dict[str, nn.Module | nn.Parameter]:
+def learning(algo: Algorithm) -> dict[str, nn.Module | Tensor]:
     """What `saved` names that may learn."""
-    return {key: x for key, x in named(algo, algo.saved).items() if isinstance(x, nn.Module | nn.Parameter)}
+    held = named(algo, algo.saved).items()
+    return {key: x for key, x in held if isinstance(x, nn.Module) or (isinstance(x, Tensor) and x.is_leaf)}
 
 
 def lasting_of(algo: Algorithm) -> Lasting | None:

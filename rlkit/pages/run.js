@@ -15,6 +15,7 @@ let run = null, shown = null;
 
 async function look() {
   const [about, more] = await Promise.all([ask("run"), ask(`metrics?file=${metrics.file}&offset=${metrics.offset}`)]);
+  if (run && about.what !== run.what) return location.reload(); // another run is in the folder now
   const same = JSON.stringify(about) === JSON.stringify(run);
   run = about;
   if (more.from === 0) metrics.lines = [];

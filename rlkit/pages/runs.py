@@ -20,6 +20,7 @@ from rlkit.recording.writers import LONGEST, record
 from rlkit.settings import config, plugins
 from rlkit.settings.assemble import Assemble
 from rlkit.settings.given import Given, Trust
+from rlkit.settings.repeat import MOVABLE, RESUMABLE
 
 MOST = 1 << 24  # bytes that are read of a file at a time; the author of the folder decides how large it is
 QUIET = 60.0  # seconds without a new line after which one looks whether a process still writes to the folder
@@ -50,9 +51,11 @@ class RunPage:
         def answer(request: Json) -> Json | bytes:
             now = changed(self.folder / "config.yaml")
             if now not in (self.written, 0.0):  # a resume writes it, too
-                if (found := what(self.folder)) not in (self.held, ""):
+                found = what(self.folder)
+                both = found.keys() & self.held.keys()  # a resume by a later version adds keys
+                if any(found[key] != self.held[key] for key in both):
                     raise UserError(f"{self.called} holds another run, or other settings, now: start rlkit.play again")
-                self.written = now if found else self.written
+                self.written = now
             return call(request)
 
         return answer
@@ -89,6 +92,7 @@ class RunPage:
             "evaluation": evaluation(summary.get("evaluation") or before),
             "unit": self.unit(),
             "alarms": _records(summary.get("alarms")),
+            "what": hashlib.blake2b(repr(sorted(self.held.items())).encode(), digest_size=8).hexdigest(),
             "config": read_text(self.folder / "config.yaml"),
             "parts": self.parts(),
             "reason": self.reason,
@@ -132,13 +136,16 @@ class RunPage:
         }
 
 
-def what(folder: Path) -> str:
-    """What a run is, without its length and the place of its replay; empty where nobody can tell."""
-    with suppress(UserError):  # it is being written, or damaged
-        given = config.from_folder(folder)
-        algo = {key: x for key, x in given.algo.items() if key != "storage"}
-        return repr((algo, given.env, given.policy, given.run.get("seed")))
-    return ""
+def what(folder: Path) -> dict[str, str]:
+    """What a run is, by key: all that a resume cannot change, and what it measures; files by their content."""
+    given = config.from_folder(folder)
+    named = [("algo", given.algo), ("env", given.env), ("policy", given.policy)]
+    held = {f"{section}.{key}": x for section, keys in named for key, x in keys.items()}
+    held = {key: x for key, x in held.items() if key not in (*RESUMABLE, *MOVABLE)}
+    texts = {key: str(x) for key, x in (held | {key: given.run.get(key) for key in ("seed", "measure")}).items()}
+    for path in sorted(given.marks, key=len, reverse=True):  # files that have moved are the same ones
+        texts = {key: text.replace(path, str(given.marks[path])) for key, text in texts.items()}
+    return texts
 
 
 def seed(given: config.Given) -> int | str:

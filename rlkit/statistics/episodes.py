@@ -69,7 +69,8 @@ def wilson(successes: float, n: int) -> tuple[float, float]:
     p, z2 = float(successes) / n, Z * Z
     center, spread = p + z2 / (2 * n), Z * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n))
     low, high = (center - spread) / (1 + z2 / n), (center + spread) / (1 + z2 / n)
-    return (low if successes > 0 else 0.0), (high if successes < n else 1.0)  # which rounding misses by 1e-16
+    low, high = (low if successes > 0 else 0.0), (high if successes < n else 1.0)  # which rounding misses by 1e-16
+    return max(0.0, low), min(1.0, high)
 
 
 def bootstrap(scores: Array, repetitions: int = 2000) -> tuple[float, float]:

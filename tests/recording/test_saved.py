@@ -98,8 +98,8 @@ def test_what_is_declared_is_saved_whatever_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("learns", [True, False])
-def test_whether_a_parameter_by_itself_learns_comes_back(learns: bool, tmp_path: Path) -> None:
-    held = [torch.nn.Parameter(torch.ones(2), requires_grad=not learns) for _ in range(2)]
+def test_whether_a_tensor_by_itself_learns_comes_back(learns: bool, tmp_path: Path) -> None:
+    held = [torch.ones(2, requires_grad=not learns) for _ in range(2)]
     algo, env = holding("memory", held[0], saved=("memory",))
     held[0].requires_grad_(learns)
     save(tmp_path, algo, env, Progress())
@@ -318,4 +318,13 @@ def test_a_list_of_what_is_learned_is_refused_at_the_start(kind: str) -> None:
         check_saved(algo, env, new=True)
     check_saved(algo, env)  # a run that began so goes on
     algo.alphas = torch.nn.ParameterList(algo.mover.param_groups[0]["params"])
+    check_saved(algo, env, new=True)
+
+
+def test_a_list_of_tensors_that_learn_by_hand_is_refused_at_the_start() -> None:
+    algo, env = holding("alphas", {"a": [torch.zeros(2, requires_grad=True)]}, saved=("alphas",))
+    with pytest.raises(UserError, match="saved names 'alphas', a dict with tensors that learn: resume would"):
+        check_saved(algo, env, new=True)
+    check_saved(algo, env)  # a run that began so goes on
+    algo.alphas = {"a": [torch.zeros(2)]}
     check_saved(algo, env, new=True)
