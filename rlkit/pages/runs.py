@@ -4,6 +4,7 @@ import hashlib
 import io
 import os
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -20,6 +21,7 @@ from rlkit.recording.writers import LONGEST, record
 from rlkit.settings import config, plugins
 from rlkit.settings.assemble import Assemble
 from rlkit.settings.given import Given, Trust
+from rlkit.settings.moved import entries, parts
 from rlkit.settings.repeat import MOVABLE, RESUMABLE
 
 MOST = 1 << 24  # bytes that are read of a file at a time; the author of the folder decides how large it is
@@ -92,7 +94,7 @@ class RunPage:
             "evaluation": evaluation(summary.get("evaluation") or before),
             "unit": self.unit(),
             "alarms": _records(summary.get("alarms")),
-            "what": hashlib.blake2b(repr(sorted(self.held.items())).encode(), digest_size=8).hexdigest(),
+            "what": digest(repr(sorted(self.held.items()))),
             "config": read_text(self.folder / "config.yaml"),
             "parts": self.parts(),
             "reason": self.reason,
@@ -142,10 +144,19 @@ def what(folder: Path) -> dict[str, str]:
     named = [("algo", given.algo), ("env", given.env), ("policy", given.policy)]
     held = {f"{section}.{key}": x for section, keys in named for key, x in keys.items()}
     held = {key: x for key, x in held.items() if key not in (*RESUMABLE, *MOVABLE)}
-    texts = {key: str(x) for key, x in (held | {key: given.run.get(key) for key in ("seed", "measure")}).items()}
-    for path in sorted(given.marks, key=len, reverse=True):  # files that have moved are the same ones
-        texts = {key: text.replace(path, str(given.marks[path])) for key, text in texts.items()}
-    return texts
+    run = {key: given.run.get(key) for key in ("seed", "measure")}
+    marks = {path: digest(str(mark)) for path, mark in given.marks.items()}  # as short as any: a stranger wrote them
+    return {key: by_content(x, marks) for key, x in (held | run).items()}
+
+
+def by_content(value: object, marks: Mapping[str, str]) -> str:
+    """A value as text in which marked files, which may have moved, stand by their marks."""
+    texts = entries(value, isinstance(value, str) and value in marks) or [str(value)]
+    return ",".join(f"{before}{marks.get(path, path)}{name}" for before, path, name in map(parts, texts))
+
+
+def digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(errors="replace"), digest_size=8).hexdigest()
 
 
 def seed(given: config.Given) -> int | str:
