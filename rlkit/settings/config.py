@@ -253,9 +253,9 @@ def with_own_replay(given: Given, folder: Path) -> None:
     """Name the replay that lies in the run folder itself, however deep: it moved, or was copied, with it."""
     storage = given.algo.get("storage")
     names = Path(storage).parts[1:] if isinstance(storage, str) and len(storage) <= LONGEST else ()
-    inside = (os.path.join(folder, *names[first:]) for first in range(len(names)))
-    if own := next((path for path in inside if os.path.isfile(os.path.join(path, "kept"))), ""):
-        given.algo["storage"] = os.path.realpath(own)
+    inside = (os.path.join(folder, *names[first:], x) for first in range(len(names)) for x in ("kept", "mask.ring"))
+    if own := next(filter(os.path.isfile, inside), ""):
+        given.algo["storage"] = os.path.realpath(os.path.dirname(own))
 
 
 def as_then(path: Path, given: Given) -> None:

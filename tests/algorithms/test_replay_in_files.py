@@ -79,6 +79,8 @@ def test_a_copy_of_a_run_with_its_replay_leaves_the_first_one_as_it_is(place: st
     first, second, moved = (tmp_path / name for name in ("first", "second", "moved"))
     assert run.main([*WORDS["td3"], f"out={first}", f"algo.storage={first / place}"]) == 0
     shutil.copytree(first, second)
+    (second / place / "kept").unlink()  # as before the first checkpoint
+    assert config.from_folder(second).algo["storage"] == str(second / place)
     assert run.main([f"resume={second}", "iterations=30"]) == 0
     assert config.from_folder(second).algo["storage"] == str(second / place)
     first.rename(moved)
