@@ -80,21 +80,21 @@ class DPO(Algorithm):
         return env.rollout(self.policy, repeats=self.config.group)  # [P, G, T]
 
     def credit(self, rollout: TensorDict) -> TensorDict:
-        pairs = best_pairs(rollout)  # [P, 2, T]
+        pairs = best_pairs(rollout)  # [K, 2, T]
         if self.reference is not None:
             sides, steps = pairs.flatten(0, 1), self.policy.micro_steps
             ref = buffers.in_parts(self.reference.evaluate, sides, steps, entropy=False)["log_prob"]
-            pairs["ref_log_prob"] = (ref.view(-1, 2, ref.shape[-1]) * pairs["mask"]).sum(-1)  # [P, 2], of whole sides
+            pairs["ref_log_prob"] = (ref.view(-1, 2, ref.shape[-1]) * pairs["mask"]).sum(-1)  # [K, 2], of whole sides
         elif not self.stored:
             pairs["ref_log_prob"] = pairs["score"].new_zeros(pairs.shape)
-        return TensorDict(dict(pairs.items()), batch_size=pairs.batch_size[:1])  # rows are pairs: [P]
+        return TensorDict(dict(pairs.items()), batch_size=pairs.batch_size[:1])  # rows are pairs: [K]
 
     def loss(self, batch: TensorDict) -> tuple[Tensor, Metrics]:
         keys, mask = ("observation", "action", "mask"), batch["mask"]
         rows = TensorDict({key: batch[key].flatten(0, 1) for key in keys}, batch_size=[2 * len(batch)])
         now = self.policy.evaluate(rows, entropy=False)["log_prob"].view_as(mask)
         steps = mask.sum(-1).clamp(min=1) if self.mean else 1
-        chosen, rejected = ((now * mask).sum(-1) / steps).unbind(-1)  # [P] each
+        chosen, rejected = ((now * mask).sum(-1) / steps).unbind(-1)  # [K] each
         ref_chosen, ref_rejected = (batch["ref_log_prob"] / steps).unbind(-1)
         each = self.each(chosen, rejected, ref_chosen, ref_rejected)
         margin = (chosen - ref_chosen) - (rejected - ref_rejected)
@@ -121,9 +121,10 @@ def two_sides(group: int, env: Env) -> None:
 
 
 def best_pairs(rollout: TensorDict) -> TensorDict:
-    """The best and the worst attempt from each start, [P, G, T] → [P, 2, T]; masked out where they score the same.
+    """The best and the worst attempt from each start where they differ in score, [P, G, T] → [K, 2, T].
 
-    Where a judge compared each two attempts, those are the pairs, [P·G/2, 2, T]; masked out where it did not say.
+    Where a judge compared each two attempts, those are the pairs, where it said which is better. Where there is no
+    pair at all, one is left that is masked out.
     """
     judged = "preference" in rollout.keys()
     rollout = rollout.reshape(-1, 2) if judged else rollout
@@ -132,7 +133,8 @@ def best_pairs(rollout: TensorDict) -> TensorDict:
     pairs: TensorDict = rollout[start, torch.stack([best, worst], -1)]
     valid = differ & pairs["mask"].any(-1).all(-1)  # and where one side has no acted step
     pairs["mask"] = pairs["mask"] & valid[:, None, None]
-    return pairs
+    kept = valid.nonzero()[:, 0]
+    return pairs[kept] if len(kept) else pairs[:1]
 
 
 make = DPO

@@ -38,13 +38,13 @@ class RewardModel(Algorithm):
         return env.rollout(self.policy, repeats=self.config.group)  # [P, G, T]
 
     def credit(self, rollout: TensorDict) -> TensorDict:
-        pairs = best_pairs(rollout)  # [P, 2, T]
-        return TensorDict(dict(pairs.items()), batch_size=pairs.batch_size[:1])  # rows are pairs: [P]
+        pairs = best_pairs(rollout)  # [K, 2, T]
+        return TensorDict(dict(pairs.items()), batch_size=pairs.batch_size[:1])  # rows are pairs: [K]
 
     def loss(self, batch: TensorDict) -> tuple[Tensor, Metrics]:
         keys = ("observation", "action", "mask")
         rows = TensorDict({key: batch[key].flatten(0, 1) for key in keys}, batch_size=[2 * len(batch)])
-        chosen, rejected = self.policy.score(rows).view(-1, 2).unbind(-1)  # [P] each
+        chosen, rejected = self.policy.score(rows).view(-1, 2).unbind(-1)  # [K] each
         each = preference_losses.bradley_terry(chosen, rejected, self.config.margin)
         each = each + self.config.center_coef * (chosen + rejected).square()
         valid = batch["weight"] > 0

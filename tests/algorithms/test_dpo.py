@@ -33,7 +33,7 @@ def test_dpo_pairs_the_best_with_the_worst_and_leaves_equal_groups_out() -> None
     rollout = algo.rollout(env)
     rollout["score"] = torch.tensor([[0.0, 2.0, 1.0], [4.0, 4.0, 4.0], [3.0, 5.0, -1.0]]).double()
     batch = credited(algo, rollout.clone())
-    assert_close(batch["weight"], torch.tensor([0.5, 0.0, 0.5]))
+    assert_close(batch["weight"], torch.tensor([0.5, 0.5]))
     algo.policy.move(0.3)
     each = []
     for start, best, worst in ((0, 1, 0), (2, 1, 2)):
@@ -46,6 +46,17 @@ def test_dpo_pairs_the_best_with_the_worst_and_leaves_equal_groups_out() -> None
     assert_close(algo.loss(batch)[0], expected)
     assert_close(gradient(algo, batch), gradient_of(algo, expected))
     assert algo.loss(batch)[1]["margin"].shape == (2,)
+
+
+@pytest.mark.parametrize("algo", ["dpo", "reward_model"])
+def test_minibatches_hold_pairs_and_no_equal_groups(algo: str) -> None:
+    env = RaggedText(rows=8)
+    learner = on_text(algo, env, group=2, minibatches=8)
+    rollout = learner.rollout(env)
+    rollout["score"] = torch.tensor([[0.0, 1.0], [1.0, 0.0], *[[1.0, 1.0]] * 6]).double()
+    learner.buffer.extend(learner.credit(rollout))
+    each = [learner.loss(batch)[0].item() for batch in learner.buffer]
+    assert len(each) == 2 and min(each) > 0, "one minibatch for each pair"
 
 
 @pytest.mark.parametrize("loss", ["sigmoid", "ipo", "hinge", "simpo"])

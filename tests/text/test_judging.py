@@ -119,10 +119,11 @@ def test_a_rollout_says_which_of_two_attempts_is_better_and_how_often_there_is_a
 def test_the_pairs_are_those_of_the_judge() -> None:
     policy = Parrot(lambda prompt, attempt: REPLIES[attempt])
     pairs = dpo.best_pairs(world(Judge(shorter)).rollout(policy, repeats=4))
-    assert pairs.batch_size[:2] == (4, 2)
-    assert policy.decode(pairs) == [*("b", "aaaa"), *("", "")] * 2, (
-        "the better one first; what it does not say is masked"
-    )
+    assert pairs.batch_size[:2] == (2, 2), "where it does not say, there is no pair"
+    assert policy.decode(pairs) == ["b", "aaaa"] * 2, "the better one first"
+    silent = Judge(lambda prompts, completions: [0] * len(prompts))
+    left = dpo.best_pairs(world(silent).rollout(policy, repeats=4))
+    assert left.batch_size[:2] == (1, 2) and not left["mask"].any()
     judged = TensorDict(
         {"preference": torch.tensor([[0.0, 1.0]]), "score": torch.tensor([[1.0, 0.0]])}, batch_size=[1, 2]
     )
