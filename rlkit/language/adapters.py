@@ -145,7 +145,7 @@ def read(folder: Path, decoder: Decoder, names: tuple[str, ...], mark: Callable[
         name = different[0]
         raise UserError(
             f"{path}: {name} is {found.get(name, 'missing')}, and policy.model={names[0]} needs "
-            f"{wanted.get(name, 'none')}: give the model that the adapter was trained on"
+            f"{wanted.get(name, 'none')}: give the model that the adapter was trained on, with adapters in all layers"
         )
     check_base(folder, names, mark)
     tensors = folders.read_tensors(path)

@@ -203,6 +203,13 @@ def test_an_adapter_of_another_shape_is_refused(saved: Path) -> None:
         start(saved, model="tiny")
 
 
+def test_adapters_of_some_layers_are_refused(saved: Path) -> None:
+    path = saved / "theirs" / "adapter_model.safetensors"
+    save_file({key: x for key, x in load_file(path).items() if ".layers.0." in key}, path)
+    with pytest.raises(UserError, match=r"layers\.1\.\S+ is missing, .* with adapters in all layers$"):
+        start(saved)
+
+
 def test_an_adapter_without_a_fingerprint_is_known_by_the_name_of_its_base(saved: Path) -> None:
     (saved / "theirs" / "base.json").unlink()
     start(saved)
