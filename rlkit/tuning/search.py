@@ -5,6 +5,7 @@ import re
 import shutil
 import time
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from fractions import Fraction
 from pathlib import Path
 from threading import Event
 
@@ -12,16 +13,14 @@ from rlkit.comparison import grid, warm
 from rlkit.comparison.view import outcome
 from rlkit.errors import UserError, one_line
 from rlkit.recording.files import is_number, remove
-from rlkit.recording.writers import records
 from rlkit.settings import places
 from rlkit.signals import handled, leaving
 from rlkit.terminal import say
 from rlkit.tuning import space
+from rlkit.tuning.points import STRIDE, Evaluation, evaluations, finish, nearest, points, reach, spread
 from rlkit.tuning.problem import Keys, Problem
 from rlkit.tuning.study import End, Study, Trial, shown
 
-EVALUATED = ("eval/return", "eval/accuracy")
-STRIDE = 10**6  # offset between the step numbers that Optuna gets for the runs of a trial: more than evaluations
 POLL = 0.2  # seconds between polls
 # What ends a run and says nothing of the setting: a full disk, here or where it runs, signals, machines that are lost,
 # a reward, a judge or a server that fails (`Unfinished`), and rows that are others than when it began.
@@ -37,6 +36,7 @@ class Attempt:
 
     def __init__(self, problem: Problem, study: Study, number: int, behind: int, folder: Path) -> None:
         self.problem, self.study, self.number = problem, study, number
+        self.points = points(problem.usual["run"])
         self.before = number - behind + 1  # number of earlier trials that it depends on
         self.params, self.chosen = problem.usually, Keys()
         self.values: dict[int, float] = {}
@@ -71,23 +71,25 @@ class Attempt:
         for i, job in enumerate(self.jobs):
             finished = grid.summary(job).get("finished")  # first: then it has all evaluations
             found = evaluations(job)
-            for k, value in enumerate(found):
-                step = STRIDE * i + k
-                if self.given_up or step in self.values:
+            for done, score in found:
+                point = nearest(done, self.points)
+                if self.given_up or point < 0 or STRIDE * i + point in self.values:
                     continue
-                self.values[step] = sum([*last, value]) / (len(last) + 1)
+                reach(self.values, i, point, sum([*last, score]) / (len(last) + 1))
                 self.given_up = self.study.hopeless(self.values, self.before)
+            if finished and not self.given_up:
+                finish(self.values, i, self.points)
             if self.given_up or not finished:
                 break
             last.append(self.score(found))
         if self.given_up and not self.stop.exists():
             grid.ask_to_stop(self.stop)
 
-    def score(self, found: list[float]) -> float:
+    def score(self, found: list[Evaluation]) -> float:
         """The score of a finished run: its last evaluation, or the best one under measure=best; nan without one."""
         if self.problem.usual["run"]["measure"] == "best":
-            return max((x for x in found if is_number(x)), default=math.nan)
-        return found[-1] if found else math.nan
+            return max((x.score for x in found if is_number(x.score)), default=math.nan)
+        return found[-1].score if found else math.nan
 
     def ended(self, reason: str | None) -> Trial:
         """The trial's result."""
@@ -111,13 +113,6 @@ class Attempt:
 Active = dict[int, tuple[Attempt, Future[str | None]]]  # trials in progress, by number
 
 
-def evaluations(job: grid.Job) -> list[float]:
-    """The validation scores of a run so far, in order; nan for one that is not a number."""
-    path = job.folder / "metrics.jsonl"
-    found = [line.get(key) for line in (records(path) if path.is_file() else ()) for key in EVALUATED if key in line]
-    return [float(x) if is_number(x) else math.nan for x in found]
-
-
 def carry_out(
     problem: Problem, study: Study, folder: Path, trials: int, workers: int, away: grid.Execute | None = None
 ) -> bool:
@@ -134,6 +129,7 @@ def carry_out(
             asked.set()
             raise KeyboardInterrupt
 
+    study.trials = spread(study.trials, points(problem.usual["run"]))
     active: Active = {}
     handlers = handled(dict.fromkeys(leaving(), leave))
     with warm.kept(grid.variables()), ThreadPoolExecutor(workers) as pool, handlers:
@@ -194,7 +190,7 @@ def settle(study: Study, active: Active, trials: int) -> None:
             raise UserError(f"the default could not be tried, so nothing can be compared with it: {trial.reason}")
         study.add(trial)
         attempt.tidy()
-        say(told(trial, study, trials))
+        say(told(trial, study, trials, attempt.points))
 
 
 def stop(active: Active) -> None:
@@ -207,14 +203,15 @@ def stop(active: Active) -> None:
     wait([future for _, future in running])
 
 
-def told(trial: Trial, study: Study, trials: int) -> str:
+def told(trial: Trial, study: Study, trials: int, among: Fraction) -> str:
     """One line about a trial that has ended."""
     what = shown(trial.chosen) or "the default"
-    last = list(trial.values.values())[-1:]
     if trial.end == "complete" and trial.value is not None:
         said = f"{trial.value:.4g}{', the best so far' if study.best == trial and trial.number else ''}"
     elif trial.end == "pruned":
-        said = f"pruned at {last[0]:.4g} after {len(trial.values)} evaluations" if last else "pruned"
+        run, point = divmod(step := max(trial.values), STRIDE)
+        done = min((point + 1) / float(among), 1.0)
+        said = f"pruned at {trial.values[step]:.4g} after {100 * done:.0f} % of run {run + 1}"
     else:
         said = f"failed: {trial.reason}"
     return f"[{len(study.trials)}/{trials}] trial {trial.number}: {said}  ({what})"

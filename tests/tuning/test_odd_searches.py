@@ -5,6 +5,7 @@ import math
 import os
 import resource
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ from support.pretended_searches import conducted, evaluated, trials
 from rlkit.comparison import grid
 from rlkit.errors import UserError
 from rlkit.tuning import search
+from rlkit.tuning.points import STRIDE, Evaluation
 from rlkit.tuning.study import FILE, Study, Trial, mend
 
 pytest.importorskip("optuna")
@@ -194,14 +196,15 @@ def test_a_run_that_ends_while_it_is_looked_at_counts_with_its_last_evaluation(t
     study: Any = SimpleNamespace(hopeless=lambda values, before: False)
     problem: Any = SimpleNamespace(usual={"run": {"measure": "latest"}})
     vars(attempt).update(jobs=jobs, study=study, problem=problem, values={}, given_up=False, before=0, stop=tmp_path)
+    attempt.points = Fraction(2)
 
-    def read(job: Any) -> list[float]:
+    def read(job: Any) -> list[Evaluation]:
         found = [3.0] if job is jobs[1] else [1.0, 9.0] if ended else [1.0]
         ended.append(True)
-        return found
+        return [Evaluation(Fraction(i, 2), score) for i, score in enumerate(found, start=1)]
 
     monkeypatch.setattr(search, "evaluations", read)
     monkeypatch.setattr(grid, "summary", lambda job: {"finished": bool(ended) and job is jobs[0]})
     attempt.look()
     attempt.look()
-    assert attempt.values == {0: 1.0, 1: 9.0, search.STRIDE: (9.0 + 3.0) / 2}
+    assert attempt.values == {0: 1.0, 1: 9.0, STRIDE: (9.0 + 3.0) / 2}

@@ -14,6 +14,7 @@ from rlkit.comparison import grid
 from rlkit.errors import UserError
 from rlkit.settings import config, sections
 from rlkit.tuning import conduct, search
+from rlkit.tuning.points import STRIDE
 from rlkit.tuning.problem import Problem, parse
 from rlkit.tuning.space import texts
 from rlkit.tuning.study import FILE, Study, Trial
@@ -84,7 +85,7 @@ def test_a_trial_that_stays_below_the_median_is_given_up(
     found = trials_of(tmp_path, "runs=2", "search=algo.lr", "algo.lr=0.2..0.4")
     assert found[8].end == "pruned" and found[8].value is None and found[8].values == {0: -5, 1: -10, 2: -15, 3: -20}
     assert stopped == ["0008-s1000"] and not (tmp_path / "trials" / "0008-s1001").exists()  # its second run is spared
-    assert "trial 8: pruned at -20 after 4 evaluations" in capsys.readouterr().out
+    assert "trial 8: pruned at -20 after 40 % of run 1" in capsys.readouterr().out
     assert not list(tmp_path.glob("trials/*.stop"))
 
 
@@ -93,13 +94,13 @@ def trials_of(out: Path, *words: str) -> list[Trial]:
 
 
 def test_evaluations_of_a_long_run_are_not_those_of_the_next(tmp_path: Path, carried: list[str]) -> None:
-    problem = Problem(*parse(last(*WORDS, "runs=2")))
+    problem = Problem(*parse(last(*WORDS, "runs=2", "iterations=1000", "evaluations=1000")))
     attempt = search.Attempt(problem, Study(tmp_path, problem.space, "tpe", "none", 0), 0, 1, tmp_path)
     for job, value in zip(attempt.jobs, (1.0, 5.0), strict=True):
         finish(job, attempt.stop, value)
-        evaluated(job, [value] * 1500)
+        evaluated(job, [value] * 1000)
     attempt.look()
-    assert list(attempt.values.values()) == [1.0] * 1500 + [3.0] * 1500  # a mean over the runs so far
+    assert list(attempt.values.values()) == [1.0] * 1000 + [3.0] * 1000  # a mean over the runs so far
 
 
 @pytest.mark.slow
@@ -113,7 +114,7 @@ def test_a_trial_counts_by_the_mean_of_its_runs(tmp_path: Path, carried: list[st
     conducted(tmp_path, "runs=3", "trials=2")
     found = trials_of(tmp_path, "runs=3")[0]
     assert found.value == pytest.approx(80 + (0 + 1 + 2) / 3)
-    assert found.values[9] == 80 and found.values[search.STRIDE + 9] == pytest.approx(80.5) and len(found.values) == 30
+    assert found.values[9] == 80 and found.values[STRIDE + 9] == pytest.approx(80.5) and len(found.values) == 30
 
 
 @pytest.mark.slow
