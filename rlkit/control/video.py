@@ -1,5 +1,6 @@
 """An episode as pictures: frames to look at one by one, or an animated GIF."""
 
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ MOST = 300  # pictures of a GIF; of a longer episode some are left out
 SECONDS = 10.0  # that a GIF takes, within what the eye can follow
 FASTEST, SLOWEST = 20, 400  # milliseconds that a picture stays: browsers slow down what is faster
 CAPTION = 22  # pixels below each picture
+MARGIN = 6  # pixels beside a caption
 
 
 class Frame(TypedDict):
@@ -191,12 +193,17 @@ def without_screen() -> bool:
 
 def write_gif(frames: Sequence[Frame], path: str | Path | BinaryIO) -> None:
     """Write frames as an animated GIF that repeats; each picture says its step and the return so far."""
-    from PIL import Image
+    from PIL import Image, ImageFont
 
     every = -(-len(frames) // MOST)
     earned = np.cumsum([0.0, *(frame["reward"] for frame in frames)])  # before each step
     shown = [t for t in range(len(frames)) if t % every == 0 or t == len(frames) - 1]
-    pictures = [_captioned(frames[t], t, float(earned[t])) for t in shown]
+    captions = [_caption(frames[t], t, float(earned[t])) for t in shown]
+    font = ImageFont.load_default()
+    # Small pictures, of 84 pixels, say, are narrower than a caption.
+    width = max(frames[t]["image"].shape[1] for t in shown)
+    width = max(width, 2 * MARGIN + math.ceil(max(font.getlength(caption) for caption in captions)))
+    pictures = [_captioned(frames[t]["image"], caption, width) for t, caption in zip(shown, captions, strict=True)]
     stay = int(min(max(1000 * SECONDS / len(shown), FASTEST), SLOWEST)) // 10 * 10  # a GIF counts hundredths
     palette = [picture.quantize(128, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE) for picture in pictures]
     durations = [stay] * (len(shown) - 1) + [1500]  # the end can be seen before it begins again
@@ -208,16 +215,18 @@ def write_gif(frames: Sequence[Frame], path: str | Path | BinaryIO) -> None:
         raise UserError(f"cannot write {path}: {(error.strerror or str(error)).lower()}") from None
 
 
-def _captioned(frame: Frame, step: int, earned: float) -> "Image.Image":
+def _captioned(image: Array, caption: str, width: int) -> "Image.Image":
     from PIL import Image, ImageDraw
 
-    picture = Image.fromarray(frame["image"])
-    page = Image.new("RGB", (picture.width, picture.height + CAPTION), "white")
-    page.paste(picture, (0, 0))
-    end = "" if frame["action"] is not None else "     end"
-    text = f"step {step}     return {_return(earned)}{end}"
-    ImageDraw.Draw(page).text((6, picture.height + 5), text, fill="black")
+    page = Image.new("RGB", (width, image.shape[0] + CAPTION), "white")
+    page.paste(Image.fromarray(image), (0, 0))
+    ImageDraw.Draw(page).text((MARGIN, image.shape[0] + 5), caption, fill="black")
     return page
+
+
+def _caption(frame: Frame, step: int, earned: float) -> str:
+    end = "" if frame["action"] is not None else "     end"
+    return f"step {step}     return {_return(earned)}{end}"
 
 
 def _return(earned: float) -> str:

@@ -120,6 +120,19 @@ def test_a_gif_has_a_picture_for_each_frame_and_says_how_far_it_is(tmp_path):
     assert len(set(captions)) == 5
 
 
+def test_a_caption_fits_beside_a_small_picture(tmp_path):
+    found = []
+    for width in (60, 140, 400):
+        drawn = [{"image": np.full((40, width, 3), 99, np.uint8), "action": 0, "reward": -13.1915} for _ in range(20)]
+        write_gif([*drawn, {**drawn[0], "action": None, "reward": 0.0}], tmp_path / "a.gif")  # step 20, -263.83, end
+        with Image.open(tmp_path / "a.gif") as gif:
+            assert np.abs(np.asarray(gif.convert("RGB"))[:40, :width].astype(int) - 99).max() < 5
+            gif.seek(gif.n_frames - 1)
+            found.append(np.asarray(gif.convert("L"))[40:] < 128)
+    dark = [np.argwhere(caption).tolist() for caption in found]
+    assert dark[0] == dark[1] == dark[2] and found[0].shape[1] < 200
+
+
 @pytest.mark.parametrize(
     ("earned", "text"), [(0.0, "0"), (3e-17, "0"), (-0.0028, "-0.0028"), (0.1 + 0.2, "0.3"), (-1178.456, "-1178.46")]
 )
