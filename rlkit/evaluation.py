@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from rlkit import statistics
-from rlkit.api import Acts, Count, Env, Natural, Policy, Scores, Split, UserError
-from rlkit.fields import Episodes
+from rlkit.api import Acts, Count, Env, Policy, Scores, Split, UserError
+from rlkit.fields import Episodes, Seed
 from rlkit.paths import as_written, home
 from rlkit.policies import discount
 from rlkit.progress import restore_policy
@@ -45,7 +45,7 @@ class Evaluate:
     video: str | None = None  # control: FILE.gif for a video of the first episode, played greedily
     device: str = "auto"  # auto, cpu, cuda or cuda:N; it may differ from the training device
     threads: Threads = 0  # torch threads, up to the cores; 0: one for control, OMP_NUM_THREADS or all for text
-    seed: Natural | None = None  # seed of the episodes and of sampling; none: the run's own
+    seed: Seed | None = None  # seed of the episodes and of sampling; none: the run's own
 
     trust: Trust = False  # run code from outside rlkit that the folders name; changed: also if it was changed
 
