@@ -5,6 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from enum import Enum
 from typing import Any, get_type_hints
 
 import gymnasium
@@ -78,7 +79,9 @@ def typed(given: config.Given, key: str, value: object) -> str:
 
 
 def plain(value: object) -> object:
-    """A value that YAML can hold: NumPy numbers and paths become Python's own types."""
+    """A value that YAML can hold: NumPy numbers and paths become Python's own types, a member of an enum its value."""
+    if isinstance(value, Enum):
+        return plain(value.value)
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     if isinstance(value, list | tuple | range):

@@ -2,12 +2,15 @@
 
 import subprocess
 import sys
+from enum import Enum
 from pathlib import Path
 
 import pytest
 
 import rlkit
+from rlkit.evaluation import Evaluate
 from rlkit.python.keys import asked
+from rlkit.settings import config
 from rlkit.settings.assemble import assemble
 
 MINE = """from dataclasses import dataclass
@@ -68,3 +71,30 @@ def test_names_may_be_a_list_and_the_command_to_repeat_has_commas() -> None:
     text = assemble(asked("grpo", "gsm8k", {**values, "policy.model": "tiny", "policy.lora": 2})).text
     assert "env.reward=strict,boxed env.reward_weights=1,0.5 policy.lora_targets=q_proj " in text.partition("\n")[0]
     assert "  reward: strict,boxed\n" in text and "  lora_targets: q_proj\n" in text
+
+
+class Device(Enum):
+    CPU = "cpu"
+
+
+class Name(str, Enum):  # noqa: UP042  # its text is Name.LINEAR, unlike that of a StrEnum
+    CARTPOLE = "cartpole"
+    LINEAR = "linear"
+
+
+class Rate(float, Enum):
+    SLOW = 0.25
+
+
+def test_a_member_of_an_enum_stands_for_its_value() -> None:
+    keys = {"device": Device.CPU, "algo.lr": Rate.SLOW, "algo.schedule": Name.LINEAR, "policy.hidden": [Rate.SLOW, 8]}
+    given = asked("ppo", Name.CARTPOLE, keys)
+    repeat = ("algo=ppo", "env=cartpole", "device=cpu", "algo.lr=0.25", "algo.schedule=linear", "policy.hidden=0.25,8")
+    assert given.argv == repeat
+    assert type(given.run["device"]) is str and type(given.algo["lr"]) is float and given.policy["hidden"] == [0.25, 8]
+
+
+def test_a_run_is_measured_with_every_seed_that_a_run_may_have() -> None:
+    seed = 10**38 - 1
+    assert config.build(config.Run, {"seed": str(seed)}, "run").seed == seed
+    assert config.build(Evaluate, {"seed": str(seed)}, "evaluate").seed == seed
