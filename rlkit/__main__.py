@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from rlkit.console import guarded
-from rlkit.terminal import say
+from rlkit.terminal import only_printing, say
 
 COMMANDS = ("run", "evaluate", "compare", "tune", "plan", "play", "new")
 
@@ -32,7 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         see_this_folder()
         command = importlib.import_module(f"rlkit.{words[0]}")
         return int(command.main(words[1:]))
-    return guarded(own, words)
+    with only_printing():
+        return guarded(own, words)
 
 
 def see_this_folder() -> None:

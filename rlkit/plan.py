@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from rlkit.console import guarded, loading
-from rlkit.terminal import say
+from rlkit.terminal import only_printing, say
 
 
 def plan(argv: list[str]) -> int:
@@ -47,7 +47,8 @@ def show_help() -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    return guarded(plan, argv)
+    with only_printing():
+        return guarded(plan, argv)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TextIO
 
+from rlkit.errors import UserError
+
 # C0 except tab and line feed, DEL, C1; marks of text direction; line separators; surrogates.
 OBEYED = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufff9-\ufffb]"
@@ -23,6 +25,7 @@ COLOR = re.compile(r"\x1b\[[\d;]*m")  # Gymnasium's color codes around its warni
 _format_warning = warnings.formatwarning
 _muted: ContextVar[bool] = ContextVar("muted", default=False)
 _outlives: ContextVar[bool] = ContextVar("outlives", default=False)
+_only_prints: ContextVar[bool] = ContextVar("only_prints", default=False)
 
 
 def harmless(text: str) -> str:
@@ -32,7 +35,7 @@ def harmless(text: str) -> str:
 
 def say(text: str = "", end: str = "\n") -> None:
     """Print to standard output, unbuffered."""
-    out = Out(sys.stdout)
+    out = Out(sys.stdout, needed=_only_prints.get())
     out.write(harmless(text + end))
     out.flush()
 
@@ -84,11 +87,22 @@ def may_outlive_reader() -> Iterator[Callable[[], object]]:
         _outlives.reset(before)
 
 
+@contextmanager
+def only_printing() -> Iterator[None]:
+    """What `say` prints in the block is all that the command makes: a full disk behind > is an error there."""
+    before = _only_prints.set(True)
+    try:
+        yield
+    finally:
+        _only_prints.reset(before)
+
+
 class Out(io.TextIOBase):
     """Standard output or error; it may be closed, lack characters, or lead to a terminal that is gone."""
 
-    def __init__(self, stream: TextIO | None) -> None:
+    def __init__(self, stream: TextIO | None, needed: bool = False) -> None:
         self.stream = stream  # a replacement, as in a notebook, may have only `write` and `flush`
+        self.needed = needed
 
     @property
     def encoding(self) -> str:  # type: ignore[override]  # a variable there
@@ -130,6 +144,8 @@ class Out(io.TextIOBase):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), file)
             except (AttributeError, OSError, ValueError):  # a replacement that leads to no file
                 self.stream = None
+            if self.needed:
+                raise UserError(f"cannot print: {(error.strerror or str(error)).lower()}") from None
         except ValueError:  # it is closed
             self.stream = None
 

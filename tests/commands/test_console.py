@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.processes import python
@@ -16,6 +17,8 @@ from support.processes import python
 import rlkit
 from rlkit import __main__ as script
 from rlkit.console import guarded
+from rlkit.errors import UserError
+from rlkit.terminal import Out
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = ("run", "evaluate", "compare", "tune", "plan", "play", "new")
@@ -267,6 +270,35 @@ def test_output_that_goes_to_a_full_disk_stops_nothing(tmp_path: Path) -> None:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=environment)
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "run" / "summary.json").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
+@pytest.mark.parametrize("words", ["plan model=0.5b", "list"])
+def test_a_command_that_only_prints_says_that_it_could_not(words: str) -> None:
+    command = [sys.executable, "-m", "rlkit", *words.split()]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (2, "rlkit: cannot print: no space left on device\n")
+
+
+def test_only_a_full_disk_is_an_error_of_what_is_printed() -> None:
+    class Stream:
+        error: OSError = BrokenPipeError()
+
+        def write(self, text: str) -> int:
+            raise self.error
+
+        def flush(self) -> None: ...
+
+    stream: Any = Stream()
+    out = Out(stream, needed=True)
+    with pytest.raises(BrokenPipeError):
+        out.write("a")
+    stream.error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with pytest.raises(UserError, match=r"^cannot print: no space left on device$"):
+        out.write("a")
+    Out(stream).write("a")  # a run goes on
 
 
 @pytest.mark.parametrize(
