@@ -39,15 +39,15 @@ def chain(model: Model, policy: Tensor) -> tuple[Tensor, Tensor]:
 def policy_values(model: Model, policy: Tensor, gamma: float) -> Tensor:
     """V_π = (I − γ·P_π)⁻¹·r_π, [S].
 
-    With γ = 1, a state from which the episode never ends has the value 0 if it earns only zeros; if it earns anything
-    else, its value does not exist.
+    With γ = 1, a state from which nothing more is earned has the value 0, whether the episode ends or not. A state that
+    never comes to such a state earns forever, and its value does not exist.
     """
     step, reward = chain(model, policy)
     if gamma == 1:
-        endless = ~reaches(step, model.terminal)
-        if reward[endless].any():
+        over = settled(step, reward)
+        if not reaches(step, over).all():
             raise ValueError("undiscounted values are infinite: this policy earns rewards forever; use gamma < 1")
-        step = step * ~endless[:, None]
+        step = step * ~over[:, None]
     values: Tensor = torch.linalg.solve(torch.eye(len(step), dtype=step.dtype) - gamma * step, reward)
     return values
 
@@ -60,6 +60,11 @@ def reaches(step: Tensor, targets: Tensor) -> Tensor:
         if torch.equal(more, reached):
             return reached
         reached = more
+
+
+def settled(step: Tensor, reward: Tensor) -> Tensor:
+    """From which states of the chain [S, S] nothing is earned any more, such as the terminal ones: [S] bool."""
+    return ~reaches(step, reward != 0)
 
 
 def q_values(model: Model, values: Tensor, gamma: float) -> Tensor:

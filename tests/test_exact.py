@@ -182,6 +182,22 @@ def test_undiscounted_values_of_a_policy_that_never_ends():
     assert exact.success(model, torch.full((2, 2), 0.5), steps=3) == pytest.approx(7 / 8)
 
 
+def test_an_undiscounted_policy_that_comes_to_rest_has_values() -> None:
+    """0 pays 1 a step until it comes to 1, where the episode goes on for nothing; 2 and 3 pay and earn in turn."""
+    outcomes = {
+        0: {0: [(0.5, 0, -1.0, False), (0.5, 1, -1.0, False)]},
+        1: {0: [(1.0, 1, 0.0, False)]},
+        2: {0: [(1.0, 3, -1.0, False)]},
+        3: {0: [(1.0, 2, 1.0, False)]},
+    }
+    alone = {s: outcomes[s] for s in (0, 1)}
+    model, table = from_outcomes(alone, [1.0, 0.0]), torch.zeros(2, dtype=torch.long)
+    close(exact.policy_values(model, table, 1.0), values(-2, 0))
+    close(exact.policy_values(model, table, 1 - 1e-9), values(-2, 0), atol=1e-6, rtol=0)  # the limit
+    with pytest.raises(ValueError, match="earns rewards forever"):
+        exact.policy_values(from_outcomes(outcomes, [1.0, 0.0, 0.0, 0.0]), torch.zeros(4, dtype=torch.long), 1.0)
+
+
 def lake(**config):
     return frozenlake.make(frozenlake.Config(**config), 0, "cpu")
 
