@@ -30,7 +30,7 @@ def judged(env: Env, name: str, epsilon: float, gamma: float) -> Tensor:
     """π(a|s) [S, A]: random with probability ε, otherwise optimal. ε < 1 needs the environment's model."""
     states, actions = policies.sizes(env, name)
     if epsilon == 1:
-        return with_values(env, torch.full((states, actions), 1 / actions, dtype=torch.float64), gamma)
+        return with_values(env, torch.full((states, actions), 1 / actions, dtype=torch.float64), epsilon, gamma)
     model = policies.known_model(env, f"{name} with algo.epsilon={epsilon:g}", "algo.epsilon=1")
     try:
         q = exact.q_values(model, exact.optimal_values(model, gamma), gamma)
@@ -38,16 +38,16 @@ def judged(env: Env, name: str, epsilon: float, gamma: float) -> Tensor:
         raise UserError(f"algo.epsilon={epsilon:g} asks for the optimal policy: {error}") from error
     if gamma == 1:
         q = one_hot(exact.ending_actions(model, exact.best_actions(q)), actions).double()
-    return exact.epsilon_greedy(q, epsilon)
+    return with_values(env, exact.epsilon_greedy(q, epsilon), epsilon, gamma)
 
 
-def with_values(env: Env, probabilities: Tensor, gamma: float) -> Tensor:
-    """The random policy. Raises: UserError where its values are infinite, which only γ = 1 and a known model show."""
+def with_values(env: Env, probabilities: Tensor, epsilon: float, gamma: float) -> Tensor:
+    """The policy. Raises: UserError where its values are infinite, which only γ = 1 and a known model show."""
     if gamma == 1 and (model := env.model()) is not None:
         try:
             exact.policy_values(model, probabilities, gamma)
         except ValueError as error:
-            raise UserError(f"algo.epsilon=1 asks for a policy without values: {error}") from error
+            raise UserError(f"algo.epsilon={epsilon:g} asks for a policy without values: {error}") from error
     return probabilities
 
 
