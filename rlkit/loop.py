@@ -16,7 +16,7 @@ from rlkit.errors import Exhausted, Unfinished, UserError
 from rlkit.finite import check_iteration, check_parameters
 from rlkit.held import check_saved, fingerprints
 from rlkit.meter import Clock, Meter, averages, detached
-from rlkit.policies import LearningRate, clip_gradients
+from rlkit.policies import LearningRate, clip_gradients, discount
 from rlkit.policies.optimizers import gradient_limit, optimizers
 from rlkit.progress import Progress, lasting_of, save, save_best
 from rlkit.recording.log import Log
@@ -24,6 +24,7 @@ from rlkit.recording.undo import noted
 from rlkit.scores import checked
 from rlkit.seeding import drawn_apart, seed_global
 from rlkit.settings.config import Run
+from rlkit.settings.measured import only_evaluated
 from rlkit.tape import Tape
 
 LOGGED = {"control": 100, "text": 500}  # most logged iterations of a run, however many it has,
@@ -186,7 +187,8 @@ class Training:
         meter, progress = self.progress.meter, self.progress
         meter.share()
         seen = progress.doctor.measure(self.algo, self.env, rollout, credited, meter)
-        seen["limit"] = gradient_limit(self.algo.config)
+        config, fixed = self.algo.config, only_evaluated(self.algo.policy)
+        seen |= {"limit": gradient_limit(config), "gamma": discount(config), "fixed": float(fixed)}
         metrics = averages(meter) | self.clock.speed(progress.env_steps)
         self.log.completions(progress.iteration, rollout, credited, self.algo.policy, self.env)
         self.conclude(seen, metrics, evaluating)

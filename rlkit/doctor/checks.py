@@ -30,6 +30,11 @@ def beyond(x: Numbers) -> bool:
     return bool(far and not x["last_score"] > (x["first_score"] + x["best_score"]) / 2)
 
 
+def worth_differs(x: Numbers) -> bool:
+    """Whether a discount makes episodes of one score differ in worth: some of them are paid later."""
+    return bool(x["gamma"] < 1 and x["highest"] != 0 and x["fewest_steps"] < x["most_steps"])
+
+
 @dataclass(frozen=True)
 class Check:
     """One kind of problem, with its condition and its message."""
@@ -143,6 +148,8 @@ CHECKS = {
         lambda x: (
             not beyond(x)
             and x["judged"] != 1  # a judge tells what is better, whatever the scores
+            and x["fixed"] != 1  # such a policy chooses nothing
+            and not worth_differs(x)
             and x["highest"] - x["lowest"] <= 1e-6 * abs(x["highest"])
             and x["episodes"] >= (FEW if x["progress"] >= 0.2 else EPISODES)
         ),

@@ -91,10 +91,11 @@ class Doctor:
         if env.scoring:
             x["scoring"] = env.scoring - self.scoring
             x["time/reward_share"] = x["scoring"] / (time.perf_counter() - self.began)
-        scores = [score for score, _ in meter.episodes]
-        if scores:
-            self.past["lowest"] = min(*scores, self.past.get("lowest", math.inf))
-            self.past["highest"] = max(*scores, self.past.get("highest", -math.inf))
+        if meter.episodes:
+            scores, lengths = zip(*meter.episodes, strict=True)
+            for low, high, found in (("lowest", "highest", scores), ("fewest_steps", "most_steps", lengths)):
+                self.past[low] = min(*found, self.past.get(low, math.inf))
+                self.past[high] = max(*found, self.past.get(high, -math.inf))
             self.past["episodes"] = self.past.get("episodes", 0) + len(scores)
         return x
 
