@@ -54,6 +54,11 @@ class DQN(OffPolicy):
         self.target = self.policy.frozen()
         self.optimizer = policies.adam(self.policy, config)
 
+    @property
+    def target_copied(self) -> bool:
+        """Whether the target network has followed the online one at all; read by the doctor."""
+        return self.updates >= (self.config.sync_every if self.config.tau is None else 1)
+
     def rollout(self, env: Env) -> TensorDict:
         c = self.config
         self.policy.epsilon = policies.epsilon(c.epsilon, c.epsilon_end, c.epsilon_decay, self.progress)

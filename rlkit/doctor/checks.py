@@ -144,6 +144,12 @@ CHECKS = {
         "the run ended without one optimizer step, so nothing was learned: lower algo.warmup_steps, or make it longer",
         1,
     ),
+    "target": Check(
+        lambda x: x["finished"] == 1 and x["learned"] == 1 and x["target_copied"] == 0,
+        "the run ended before the target network was copied once, so it learned from a random one: lower "
+        "algo.sync_every, set algo.tau, or make the run longer",
+        1,
+    ),
     "constant_reward": Check(
         lambda x: (
             not beyond(x)
@@ -167,7 +173,10 @@ CHECKS = {
         1,
     ),
     "lr_small": Check(
-        lambda x: x["train/update_ratio"] < 1e-7 < x["train/grad_norm"] and x["progress"] < 0.9,
+        lambda x: (
+            (x["train/update_ratio"] < 1e-7 < x["train/grad_norm"] and x["progress"] < 0.9)
+            and not x["loss_left"] < 1e-6  # what is left to learn is rounding, too
+        ),
         "one step changes the weights by {train/update_ratio:.2g} of their size, which rounding swallows: "
         "raise algo.lr",
     ),

@@ -82,6 +82,7 @@ class Doctor:
             | symptoms.of_credit(credited)
             | symptoms.of_ratios(meter.ratios, algo.policy, algo.clip_width)
             | symptoms.of_sampler(rollout)
+            | symptoms.of_target(algo)
         )
         self.penalties = env.penalties if isinstance(env, rivals.Weighs) else ()
         x |= {"progress": algo.progress, "longest": env.longest or math.nan}
@@ -108,8 +109,8 @@ class Doctor:
         x.update(apart)
         # Your own loss may measure one of them itself: the checks look at that, and it stays in the line.
         found = {key: seen[key] for key in seen if "/" in key and key not in metrics and math.isfinite(seen[key])}
-        if x["learned"]:  # since the run was resumed and made longer
-            self.alarms = [alarm for alarm in self.alarms if alarm["name"] != "no_update"]
+        cured = {name for name, good in (("no_update", "learned"), ("target", "target_copied")) if x[good] == 1}
+        self.alarms = [alarm for alarm in self.alarms if alarm["name"] not in cured]  # the run was made longer
         named = {alarm["name"] for alarm in self.alarms}
         for name, check in CHECKS.items():
             if check.needs and math.isnan(x[check.needs]):
@@ -131,6 +132,9 @@ class Doctor:
             past["best_score"] = max(score, past.get("best_score", -math.inf))
             x["score"] = past["last_score"] = score
         past["learned"] = past.get("learned", 0.0) or float("train/loss" in x)
+        if "train/loss" in x:
+            first_loss = past.setdefault("first_loss", abs(x["train/loss"]))
+            x["loss_left"] = abs(x["train/loss"]) / first_loss if first_loss else math.nan
         past["differed"] = past.get("differed", 0.0) or float(x["rollout/equal_groups"] < 1)
         if "train/entropy" in x:
             first, dimensions = past.setdefault("first_entropy", x["train/entropy"]), x.get("dimensions", 0)

@@ -1,6 +1,7 @@
 """Diagnostic statistics of one iteration: numbers, left on their device until all of them are read at once."""
 
 import math
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -8,7 +9,7 @@ from gymnasium.spaces import Box, Discrete
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlkit.api import Env, Policy, Writes
+from rlkit.api import Algorithm, Env, Policy, Writes
 from rlkit.buffers import last_step, per_step
 from rlkit.meter import Ratio, ratios_of
 
@@ -146,6 +147,21 @@ def of_credit(credited: TensorDict) -> Found:
         found["train/explained_variance"] = torch.where(differ, explained, math.nan)
         found["spread"] = spread / target.mean().abs()
     return found
+
+
+@runtime_checkable
+class Copies(Protocol):
+    """An algorithm whose target network is a copy of the one that learns, made now and then."""
+
+    @property
+    def target_copied(self) -> bool:
+        """Whether it was copied since the run began; before that it holds random values."""
+        ...
+
+
+def of_target(algo: Algorithm) -> Found:
+    """Whether the target network was copied, where there is one that is."""
+    return {"target_copied": float(algo.target_copied)} if isinstance(algo, Copies) else {}
 
 
 def of_sampler(rollout: TensorDict) -> Found:

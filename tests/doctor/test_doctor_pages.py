@@ -37,6 +37,7 @@ def test_other_pages_name_checks_that_are_there() -> None:
         "equal_groups": "grpo dapo rloo dpo",
         "explained_variance": "ppo a2c reinforce",
         "no_update": "dqn sac td3",
+        "target": "dqn",
         "ref_kl": "ppo grpo reinforce_pp",
     }.items(),
 )
