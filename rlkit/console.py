@@ -16,11 +16,13 @@ from contextlib import contextmanager
 from types import FrameType
 
 import rlkit
+from rlkit import disk
 from rlkit.errors import Diverged, UserError, WorkerDied, one_line, out_of_memory
 from rlkit.terminal import first_of_several, harmless_warning, say, show_traceback, warn
 
 STOPPED = "rlkit: stopped"
 FEW = 1_000  # objects; Python 3.12 starts with 375 frozen ones
+LACKS = "the system "  # begins each line of `lacking`
 _left_out = False  # whether the collector leaves out what was imported
 SMALLER = "give fewer env.rows, a shorter horizon, a smaller group or network"
 
@@ -71,15 +73,8 @@ def _short_of_room(error: Exception) -> int:
 
     Returns: the exit code.
     """
-    said, code = one_line(error), error.errno if isinstance(error, OSError) else None
-    if code in (errno.EMFILE, errno.ENFILE) or "Too many open files" in said:
-        warn("rlkit: the system opens no more files: close some, or raise ulimit -n")
-        return 2
-    if said.endswith(os.strerror(errno.EAGAIN)) or "can't start new thread" in said:
-        warn("rlkit: the system starts no more processes and threads: end some, or raise ulimit -u")
-        return 2
-    if isinstance(error, FileNotFoundError) and "temporary directory" in said:  # Python's own words
-        warn("rlkit: no file can be written, neither here nor in the folder for temporary files: free some space")
+    if said := lacking(error):
+        warn(f"rlkit: {said}")
         return 2
     if not out_of_memory(error):
         show_traceback()
@@ -88,6 +83,23 @@ def _short_of_room(error: Exception) -> int:
 
     warn(f"rlkit: memory ran out, {gib(free())} are free now: {SMALLER}")
     return 2
+
+
+def lacking(error: BaseException) -> str:
+    """What the system has none of for any run, as one line; else empty. Memory is not among it: settings take it up.
+
+    A search knows these lines by `LACKS`: no trial counts as failed for them.
+    """
+    said, code, what = one_line(error), error.errno if isinstance(error, OSError) else None, ""
+    if code in (errno.EMFILE, errno.ENFILE) or "Too many open files" in said:
+        what = "opens no more files: close some, or raise ulimit -n"
+    elif said.endswith(os.strerror(errno.EAGAIN)) or "can't start new thread" in said:
+        what = "starts no more processes and threads: end some, or raise ulimit -u"
+    elif isinstance(error, FileNotFoundError) and "temporary directory" in said:  # Python's own words
+        what = "writes no more files, neither here nor in the folder for temporary files: free some space"
+    elif isinstance(error, OSError) and code in disk.FULL:
+        what = f"writes no more files: {disk.reason(error)}" + f" ({error.filename})" * bool(error.filename)
+    return what and f"{LACKS}{what}"
 
 
 def fill_closed() -> None:

@@ -10,6 +10,12 @@ from rlkit.errors import UserError
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # Windows has none of these
 BINARY = getattr(os, "O_BINARY", 0)
 
+FULL = {  # whatever a run writes: a search counts no trial as failed for these reasons
+    errno.ENOSPC: "no space left on the disk",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EROFS: "it is on a read-only disk",
+}
+
 _locked: dict[str, os.stat_result] = {}  # the lock of each run folder that this process writes
 
 
@@ -95,9 +101,7 @@ def reason(error: OSError) -> str:
         errno.ENOTDIR: "a file is in the way",
         errno.EACCES: "no permission",
         errno.EPERM: "no permission",
-        errno.EROFS: "it is on a read-only disk",
-        errno.ENOSPC: "no space left on the disk",
-        errno.EDQUOT: "the disk quota is used up",
         errno.ELOOP: "it is a link",
+        **FULL,
     }
     return words.get(error.errno or 0, (error.strerror or str(error)).lower())

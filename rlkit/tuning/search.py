@@ -9,8 +9,10 @@ from fractions import Fraction
 from pathlib import Path
 from threading import Event
 
+from rlkit import disk
 from rlkit.comparison import grid, warm
 from rlkit.comparison.view import outcome
+from rlkit.console import LACKS, lacking
 from rlkit.errors import UserError, one_line
 from rlkit.recording.files import is_number, remove
 from rlkit.settings import places
@@ -22,12 +24,15 @@ from rlkit.tuning.problem import Keys, Problem
 from rlkit.tuning.study import End, Study, Trial, shown
 
 POLL = 0.2  # seconds between polls
-# What ends a run and says nothing of the setting: a full disk, here or where it runs, signals, machines that are lost,
-# a reward, a judge or a server that fails (`Unfinished`), and rows that are others than when it began.
+# What ends a run and says nothing of the setting: a full disk, here or where it runs, too many open files or processes,
+# signals, machines that are lost, a reward, a judge or a server that fails (`Unfinished`), and rows that are others
+# than when it began. Memory that runs out is not among it: another setting may need less.
 RESUME = "; fix it, then resume with: "
 OTHER_ROWS = " has other rows than when "
+REASONS = "|".join(disk.FULL.values())
 BLAMELESS = re.compile(
-    rf"(?:rlkit: |UserError: )?(?=cannot write |lost \d+ times: |{grid.ASKED}|.*(?:{RESUME}|{OTHER_ROWS}))"
+    rf"(?:rlkit: |UserError: )?"
+    rf"(?=cannot write |{LACKS}|lost \d+ times: |{grid.ASKED}|.*(?:{RESUME}|{OTHER_ROWS}|{REASONS}))"
 )
 
 
@@ -52,7 +57,7 @@ class Attempt:
         except UserError as error:  # the settings contradict each other
             self.reason = one_line(error)
         except Exception as error:  # or somebody's own algorithm says so
-            self.reason = f"{type(error).__name__}: {one_line(error)}"
+            self.reason = lacking(error) or f"{type(error).__name__}: {one_line(error)}"
         for job in self.jobs:
             grid.check(job)
         remove(self.stop)

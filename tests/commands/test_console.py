@@ -240,7 +240,7 @@ def test_nowhere_to_write_is_one_line(capsys: pytest.CaptureFixture[str]) -> Non
 
     assert guarded(command, []) == 2
     assert capsys.readouterr().err == (
-        "rlkit: no file can be written, neither here nor in the folder for temporary files: free some space\n"
+        "rlkit: the system writes no more files, neither here nor in the folder for temporary files: free some space\n"
     )
 
 
@@ -314,6 +314,10 @@ def test_only_a_full_disk_is_an_error_of_what_is_printed() -> None:
             "processes and threads: end some, or raise ulimit -u",
         ),
         (RuntimeError("can't start new thread"), "raise ulimit -u"),
+        (
+            OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "mine.csv"),
+            "writes no more files: no space left on the disk (mine.csv)",
+        ),
     ],
 )
 def test_what_the_system_allows_no_more_of_is_one_line(

@@ -98,6 +98,13 @@ def test_a_folder_in_the_place_of_a_mark_is_removed(tmp_path: Path, carried: lis
     [
         ("rlkit: cannot write latest.safetensors: no space left on device", "cannot write latest"),
         ("cannot write checkpoints: no space left on the disk", "cannot write checkpoints"),  # what came from elsewhere
+        (
+            "rlkit: the system writes no more files, neither here nor in the folder for temporary",
+            "the system writes no",
+        ),
+        pytest.param(
+            "rlkit: x cannot be locked: no space left on the disk; give a folder", "x cannot be", marks=pytest.mark.slow
+        ),
         pytest.param(
             "lost 3 times: its machine or its worker there is gone (ActorDiedError)",
             "lost 3 times",
