@@ -4,7 +4,6 @@ What a run has come to is read from its folder alone, so that every process that
 after a crash, a worker on another machine) sees the same.
 """
 
-import json
 import os
 import subprocess
 import time
@@ -19,7 +18,7 @@ from filelock import FileLock, Timeout
 
 from rlkit.api import UserError
 from rlkit.comparison import warm
-from rlkit.recording.files import is_number, no_link, opened, prepare_folder, read_object, there, why, write_atomically
+from rlkit.recording.files import no_link, opened, prepare_folder, read_object, there, why, write_atomically
 from rlkit.settings import config
 from rlkit.settings.sections import Sections
 
@@ -197,18 +196,29 @@ def carry_out(job: Job, stop: Path, away: Execute | None = None) -> str | None:
                 continue  # look again
             said = ASKED if said.startswith(LEFT) else said
             if killed or (code >= 0 and said != ASKED):
-                why = said if code in FAILED else f"exit code {code}" + f", and its last line is: {said}" * bool(said)
-                return f"signal {-code}" if code < 0 else why or f"exit code {code}"
+                return unfinished(job, code, said)
             killed = True
         return None
     finally:
         job.now.unlink(missing_ok=True)
 
 
+def unfinished(job: Job, code: int, said: str) -> str:
+    """Why a run that has ended is not finished. Raises: UserError on a full disk: its last line may be missing."""
+    if not said.startswith("rlkit: "):
+        prepare_folder(job.folder.parent)
+    if code < 0:
+        return f"signal {-code}"
+    if code not in FAILED:
+        return f"exit code {code}" + f", and its last line is: {said}" * bool(said)
+    return said or f"cannot write {job.console}: the run's last line is missing (exit code {code}), as on a full disk"
+
+
 def execute(job: Job, stop: Path) -> tuple[int, str]:
     """Run the process to its end: its exit code, and the last line that it printed."""
     words = job.command()
     with open(job.console, "ab", opener=no_link) as console:  # one process after another adds to it
+        before = console.tell()
         process = warm.start(words, job.directory, console.fileno()) or subprocess.Popen(
             [*warm.python_m(), "rlkit.run", *words],
             cwd=job.directory,
@@ -227,7 +237,7 @@ def execute(job: Job, stop: Path) -> tuple[int, str]:
             if (code := ended(process, PATIENCE)) is None:
                 process.kill()
                 code = process.wait()
-    return code, next(iter(reversed(tail(job.console))), "")
+    return code, next(iter(reversed(tail(job.console, before))), "")
 
 
 def variables() -> dict[str, str]:
@@ -242,25 +252,13 @@ def ended(process: subprocess.Popen[bytes] | warm.Forked, seconds: float) -> int
     return None
 
 
-def tail(path: Path, size: int = 1 << 14) -> list[str]:
-    """The last lines of a file that may still grow."""
+def tail(path: Path, start: int = 0, size: int = 1 << 14) -> list[str]:
+    """The last lines of a file that may still grow, of what follows its first `start` bytes."""
     if not path.is_file():
         return []
     with opened(path) as file:
-        file.seek(max(0, path.stat().st_size - size))
+        file.seek(max(start, path.stat().st_size - size))
         return [line.strip() for line in file.read(size).decode("utf-8", "replace").splitlines() if line.strip()]
-
-
-def progress(job: Job) -> tuple[float, dict[str, float]]:
-    """How much of a run is done, from 0 to 1, and the newest figures in the tail of its metrics.jsonl."""
-    newest: dict[str, float] = {}
-    for line in tail(job.folder / "metrics.jsonl"):
-        with suppress(ValueError, RecursionError):  # cut by the tail, or being written
-            record = json.loads(line)
-            newest |= {k: x for k, x in record.items() if is_number(x)} if isinstance(record, dict) else {}
-    unit = "iterations" if job.config["run"]["iterations"] else "env_steps"
-    done = newest.get("iteration" if unit == "iterations" else unit, 0)
-    return min(1.0, done / job.config["run"][unit]), newest
 
 
 def by_processes(

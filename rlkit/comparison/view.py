@@ -1,5 +1,6 @@
 """What is shown of a grid of runs while they are carried out; all of it is read from their folders."""
 
+import json
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, wait
@@ -12,7 +13,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from rlkit.comparison.grid import Job, ask_to_stop, progress, summary, tail
+from rlkit.comparison.grid import Job, ask_to_stop, summary, tail
+from rlkit.console import lacking
+from rlkit.errors import UserError
 from rlkit.recording.files import is_number
 from rlkit.screen import Screen
 from rlkit.terminal import say
@@ -59,8 +62,21 @@ def until_ended(futures: Sequence["Future[str | None]"]) -> None:
 
 def outcome(future: "Future[str | None]") -> str | None:
     """Why a run is not finished; an error on the way to it is a reason, too."""
-    error = future.exception()
-    return f"{type(error).__name__}: {error}" if error else future.result()
+    if (error := future.exception()) is None:
+        return future.result()
+    return str(error) if isinstance(error, UserError) else lacking(error) or f"{type(error).__name__}: {error}"
+
+
+def progress(job: Job) -> tuple[float, dict[str, float]]:
+    """How much of a run is done, from 0 to 1, and the newest figures in the tail of its metrics.jsonl."""
+    newest: dict[str, float] = {}
+    for line in tail(job.folder / "metrics.jsonl"):
+        with suppress(ValueError, RecursionError):  # cut by the tail, or being written
+            record = json.loads(line)
+            newest |= {k: x for k, x in record.items() if is_number(x)} if isinstance(record, dict) else {}
+    unit = "iterations" if job.config["run"]["iterations"] else "env_steps"
+    done = newest.get("iteration" if unit == "iterations" else unit, 0)
+    return min(1.0, done / job.config["run"][unit]), newest
 
 
 class View:

@@ -31,8 +31,7 @@ RESUME = "; fix it, then resume with: "
 OTHER_ROWS = " has other rows than when "
 REASONS = "|".join(disk.FULL.values())
 BLAMELESS = re.compile(
-    rf"(?:rlkit: |UserError: )?"
-    rf"(?=cannot write |{LACKS}|lost \d+ times: |{grid.ASKED}|.*(?:{RESUME}|{OTHER_ROWS}|{REASONS}))"
+    rf"(?:rlkit: )?(?=cannot write |{LACKS}|lost \d+ times: |{grid.ASKED}|.*(?:{RESUME}|{OTHER_ROWS}|{REASONS}))"
 )
 
 
@@ -186,16 +185,23 @@ def settle(study: Study, active: Active, trials: int) -> None:
     while (found := active.get(len(study.trials))) is not None and found[1].done():
         attempt, future = active.pop(len(study.trials))
         check_files(attempt.problem)
-        reason = outcome(future)
-        if reason and (begun := BLAMELESS.match(reason)):
-            why = reason[begun.end() :].partition(RESUME)[0]
+        if why := blameless(future):
             raise UserError(f"trial {attempt.number} could not be finished: {why}; then give the command again")
-        trial = attempt.ended(reason)
+        trial = attempt.ended(outcome(future))
         if trial.end == "failed" and not trial.number:
             raise UserError(f"the default could not be tried, so nothing can be compared with it: {trial.reason}")
         study.add(trial)
         attempt.tidy()
         say(told(trial, study, trials, attempt.points))
+
+
+def blameless(future: "Future[str | None]") -> str:
+    """What kept a trial from its end where no setting is to blame for that; else empty."""
+    reason = outcome(future) or ""
+    if future.exception() is not None:  # of this process: what ends a run is returned
+        return reason
+    begun = BLAMELESS.match(reason)
+    return reason[begun.end() :].partition(RESUME)[0] if begun else ""
 
 
 def stop(active: Active) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.other_machines import Fails, Machines, carried_out, job, lines, until
 
-from rlkit.comparison import away, grid, luggage, on_node
+from rlkit.comparison import away, grid, luggage, on_node, view
 from rlkit.settings import sections
 
 pytestmark = pytest.mark.usefixtures("other_machines")
@@ -34,7 +34,7 @@ def test_progress_shows_here_and_a_stop_leaves_a_checkpoint_here(tmp_path):
     thread = threading.Thread(target=lambda: found.append(carried_out(one, Machines(), stop)))
     thread.start()
     until(lambda: (one.folder / "metrics.jsonl").exists() and lines(one) == [1])
-    assert grid.tail(one.now) == ["running"] and grid.progress(one)[0] == 0.1 and grid.is_locked(one.folder)
+    assert grid.tail(one.now) == ["running"] and view.progress(one)[0] == 0.1 and grid.is_locked(one.folder)
     stop.touch()
     thread.join()
     assert found == ["stopped"] and lines(one) == [1, 2] and grid.state(one) == "cut off"

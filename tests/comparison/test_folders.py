@@ -243,7 +243,7 @@ def test_a_summary_that_cannot_be_read_is_of_a_run_that_was_cut_off(tmp_path: Pa
 def test_progress_reads_over_what_is_no_record(tmp_path: Path) -> None:
     odd = (*NO_RECORDS[:6], "[" * 5000, {"iteration": "9", "eval/return": [1], "env_steps": 10**400})
     at = folder(tmp_path / "a", lines=(LINE | {"iteration": 4}, *odd))
-    assert grid.progress(job(at)) == (0.4, {"iteration": 4, "env_steps": 10, "seconds": 1.0, "eval/return": 3.0})
+    assert view.progress(job(at)) == (0.4, {"iteration": 4, "env_steps": 10, "seconds": 1.0, "eval/return": 3.0})
 
 
 def test_a_lock_that_is_a_link_or_a_pipe_is_no_lock(tmp_path: Path) -> None:

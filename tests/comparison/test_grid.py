@@ -15,7 +15,7 @@ from filelock import FileLock
 
 from rlkit.api import UserError
 from rlkit.comparison import conduct, grid, plan, view
-from rlkit.comparison.grid import Job, carry_out, check, difference, progress, state
+from rlkit.comparison.grid import Job, carry_out, check, difference, state
 from rlkit.signals import LEAVE
 
 # Stands in for `python -m rlkit.run`, which takes seconds to start: it locks its folder and does what algo=... says.
@@ -312,15 +312,15 @@ def test_a_folder_of_another_run_is_refused(tmp_path):
 
 def test_progress_is_read_from_the_end_of_the_metrics(tmp_path):
     one = job(tmp_path)
-    assert progress(one) == (0.0, {})
+    assert view.progress(one) == (0.0, {})
     one.folder.mkdir()
     whole = [{"iteration": i, "env_steps": 10 * i, "rollout/return": i / 10} for i in range(1, 5)]
     whole[1]["eval/return"] = 0.5
     text = "\n".join(map(json.dumps, whole)) + '\n{"iteration": 5, "env_st'  # being written
     (one.folder / "metrics.jsonl").write_text(text)
-    part, newest = progress(one)
+    part, newest = view.progress(one)
     assert part == 0.4 and view.figure(newest) == "evaluation 0.5  rollout 0.4"
-    assert progress(job(tmp_path, iterations=None, env_steps=160))[0] == 0.25
+    assert view.progress(job(tmp_path, iterations=None, env_steps=160))[0] == 0.25
 
 
 def test_two_comparisons_of_one_folder_keep_apart(tmp_path):

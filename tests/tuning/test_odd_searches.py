@@ -1,5 +1,6 @@
 """The folder of a search that was damaged or is a stranger's: one line, and nothing runs that was not asked for."""
 
+import errno
 import json
 import math
 import os
@@ -106,6 +107,9 @@ def test_a_folder_in_the_place_of_a_mark_is_removed(tmp_path: Path, carried: lis
             "rlkit: x cannot be locked: no space left on the disk; give a folder", "x cannot be", marks=pytest.mark.slow
         ),
         pytest.param(
+            "", "cannot write .*: the run's last line is missing", marks=pytest.mark.slow
+        ),  # all of it is lost
+        pytest.param(
             "lost 3 times: its machine or its worker there is gone (ActorDiedError)",
             "lost 3 times",
             marks=pytest.mark.slow,
@@ -137,6 +141,34 @@ def test_what_no_setting_is_to_blame_for_ends_a_search_that_then_goes_on(
     assert conducted(tmp_path, "trials=4").best is not None
     assert [trial.end for trial in trials(tmp_path)] == ["complete"] * 4
     assert [name[:4] for name in carried if name.startswith("000")] == ["0000", "0001", "0002", "0003"]
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
+            "the system writes no more files: no space left on the disk",
+        ),
+        (BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)), "the system starts no more processes and threads"),
+        (UserError("0002-s1000.now is a link, and nothing is"), r"0002-s1000\.now is a link"),  # in a stranger's folder
+    ],
+    ids=["a full disk", "no more processes", "a link"],
+)
+def test_what_goes_wrong_around_a_run_ends_a_search(
+    error: Exception, told: str, tmp_path: Path, carried: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretended = grid.execute
+
+    def execute(job: grid.Job, stop: Path) -> tuple[int, str]:
+        if "0002" in job.name:
+            raise error
+        return pretended(job, stop)
+
+    monkeypatch.setattr(grid, "execute", execute)
+    with pytest.raises(UserError, match=rf"^trial 2 could not be finished: {told}.*; then give"):
+        conducted(tmp_path, "trials=4")
+    assert [trial.end for trial in trials(tmp_path)] == ["complete"] * 2
 
 
 def test_a_trial_that_does_not_fit_on_the_disk_is_one_line(tmp_path: Path) -> None:

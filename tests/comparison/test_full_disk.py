@@ -1,0 +1,38 @@
+"""A run whose last line a full disk did not take: no other line is taken for the reason that it was not finished."""
+
+import sys
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+
+from rlkit.comparison import grid, view
+from rlkit.comparison.grid import Job
+from rlkit.errors import UserError
+
+
+@pytest.fixture
+def silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
+    """A run that an earlier process began; the next one ends with exit code 2 and prints nothing."""
+    script = tmp_path / "python"
+    script.write_text("#!/bin/sh\nexit 2\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))
+    one = Job("works", "e", 0, tmp_path / "runs" / "works-e-s0", ("algo=works",), {}, tmp_path)
+    one.folder.mkdir(parents=True)
+    one.console.write_text(f"stopped at iteration 3; continue with:\n  {grid.LEFT}runs/works-e-s0\n")
+    return one
+
+
+def test_the_last_line_of_an_earlier_process_is_not_the_reason(silent: Job, tmp_path: Path) -> None:
+    reason = grid.carry_out(silent, tmp_path / ".stop")
+    assert reason == f"cannot write {silent.console}: the run's last line is missing (exit code 2), as on a full disk"
+
+
+def test_a_disk_that_is_still_full_is_the_reason(silent: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(folder: Path) -> Path:
+        raise UserError(f"cannot write to the folder {folder}: no space left on the disk")
+
+    monkeypatch.setattr(grid, "prepare_folder", full)
+    future: Future[str | None] = grid.by_processes([silent], 1, tmp_path / ".stop")[0]
+    assert view.outcome(future) == f"cannot write to the folder {tmp_path / 'runs'}: no space left on the disk"
