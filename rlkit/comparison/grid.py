@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 from rlkit.api import UserError
 from rlkit.comparison import warm
 from rlkit.recording.files import no_link, opened, prepare_folder, read_object, there, why, write_atomically
-from rlkit.settings import config
+from rlkit.settings import config, trust
 from rlkit.settings.sections import Sections
 
 State = Literal["waiting", "cut off", "elsewhere", "finished"]
@@ -66,7 +66,8 @@ class Job:
         are unchanged. So what it would run is what the user asked to be run.
         """
         if (self.folder / "config.yaml").is_file():
-            return [f"resume={self.folder}", "trust=true"]
+            outside = trust.outside(config.from_folder(self.folder))
+            return [f"resume={self.folder}", *(["trust=true"] if outside else [])]
         return [*self.words, f"out={self.folder}"]
 
 

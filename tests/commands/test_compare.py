@@ -165,6 +165,16 @@ def test_a_run_that_fails_is_named_with_its_command_and_left_out(tmp_path, repor
     assert "; again with:\n  python -m rlkit.run algo=sarsa env=gridworld seed=0" in said
 
 
+def test_the_command_that_continues_a_run_has_trust_only_for_code_of_ones_own(tmp_path):
+    own = tmp_path / "mine.py"
+    own.write_text("")
+    for algo, trust in (("ppo", []), (str(own), ["trust=true"])):
+        folder = tmp_path / Path(algo).stem
+        folder.mkdir()
+        (folder / "config.yaml").write_text(f"algo: {{name: {algo}}}\nenv: {{name: cartpole}}\n")
+        assert grid.Job(algo, "cartpole", 0, folder, (), {}, tmp_path).command() == [f"resume={folder}", *trust]
+
+
 def test_where_no_run_can_be_finished_there_is_nothing_to_report(tmp_path, reported, monkeypatch, capsys):
     monkeypatch.setattr(grid, "execute", lambda job, stop: (1, "rlkit: not finite: loss"))
     assert compare.main(["algo=sarsa", "env=gridworld", "seed=0", "iterations=2", f"out={tmp_path}"]) == 2
