@@ -177,6 +177,9 @@ def restore(folder: Path, algo: Algorithm, env: Env, tidy: bool = False) -> Prog
     check_content(folder, algo, env, state, algo.saved, ("generators", "env"))
     check_played(folder, algo, env, state)
     _put(folder, algo, state, algo.saved)
+    if (dropped := sorted(state["numbers"].keys() - set(algo.saved))) and ranks.first():
+        names = ", ".join(dropped[:5])
+        warn(f"{folder}: its checkpoint has {names}, which {type(algo).__name__} no longer saves: the values are lost")
     with fitting(folder, "frozen"):
         for key, x in learning(algo).items():
             freeze(x, state.get("frozen", {}).get(key, frozen_in(x)))  # rlkit 0.5 wrote none

@@ -180,8 +180,8 @@ def fitting(folder: str | Path, part: str) -> Iterator[None]:
     except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         words = f"{type(error).__name__}: {one_line(error)}"[:200]
         raise UserError(
-            f"{folder}: '{part}' of its checkpoint does not fit this run ({words}): the checkpoint was changed, or is "
-            "another run's; start a new run"
+            f"{folder}: '{part}' of its checkpoint does not fit this run ({words}): the checkpoint or the code was "
+            "changed, or it is another run's; put that back, or start a new run"
         ) from error
 
 

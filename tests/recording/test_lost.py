@@ -190,6 +190,16 @@ def test_what_was_declared_only_after_a_checkpoint_had_not_changed_before_it(tmp
     assert algo.memory == Counter()
 
 
+def test_what_is_no_longer_declared_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As where an attribute has another name in the code that goes on: only `trust=changed` comes here with it."""
+    save(tmp_path, *holding("count", 3, saved=("count",)), Progress())
+    algo, env = holding("counter", 0, saved=("counter",))
+    restore(tmp_path, algo, env)
+    assert algo.counter == 0
+    line = "its checkpoint has count, which Mine no longer saves: the values are lost"
+    assert capsys.readouterr().err == f"{tmp_path}: {line}\n"
+
+
 @pytest.mark.parametrize("key", ["memory", "later"])
 @pytest.mark.parametrize("what", LOST)
 def test_state_that_came_only_later_is_refused_when_the_run_is_saved(what: str, key: str, tmp_path: Path) -> None:
