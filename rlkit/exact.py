@@ -108,7 +108,8 @@ def soft_optimal_values(model: Model, gamma: float, epsilon: float) -> Tensor:
         if (new - values).abs().max() <= (1e-12 if gamma < 1 else 1e-14) * max(1.0, float(new.abs().max())):
             return new
         values = new
-        if gamma == 1 and sweep % 1000 == 0:  # after so many sweeps, only values without a limit still grow
+        # After so many sweeps, only values without a limit still grow. Where actions tie, they may rest in some sweeps.
+        if gamma == 1 and sweep > 1000 and sweep % 1000 < 10:
             step, reward = chain(model, policy)
             lost = ~reaches(step, model.terminal)
             if (reward[lost] > 0).any():

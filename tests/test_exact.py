@@ -294,6 +294,14 @@ def test_values_of_a_billion_below_zero_are_no_forbidden_actions() -> None:
     close(float(exact.optimal_values(model, gamma).min()), -14.0, rtol=0, atol=1e-6)
 
 
+def test_a_way_round_that_pays_is_found_where_staying_ties_with_it() -> None:
+    """0 and 1 stay for nothing, or go to each other, which pays in 1 alone: values grow in every other sweep."""
+    stay = {s: [(1.0, s, 0.0, False)] for s in (0, 1)}
+    model = from_outcomes({s: {0: stay[s], 1: [(1.0, 1 - s, float(s), False)]} for s in (0, 1)}, [1.0, 0.0])
+    with pytest.raises(ValueError, match=r"rewards can be earned forever; use gamma < 1$"):
+        exact.optimal_values(model, 1.0)
+
+
 @pytest.mark.slow
 def test_a_state_that_pays_forever_has_no_undiscounted_value() -> None:
     """From 0 one comes to the end at −1. Action 0 of 2 stays at −1 forever, its action 1 to the end or to 2."""
