@@ -1,6 +1,7 @@
 """The points of a run at which trials are compared: the same part of each run is done there, whatever its iterations.
 
-An evaluation comes at the end of an iteration. So a trial with long iterations has fewer of them, and each one later.
+An evaluation comes at the end of the iteration that passes a point. So a trial with long iterations has fewer of them,
+and each one later.
 """
 
 import math
@@ -53,14 +54,14 @@ def points(run: Section) -> Fraction:
     return min(max(found, Fraction(1)), Fraction(MOST))
 
 
-def nearest(done: Fraction, among: Fraction) -> int:
-    """The point, counted from 0, that is nearest to an evaluation; -1: the beginning of the run is nearer."""
-    return math.floor(done * among + Fraction(1, 2)) - 1
+def passed(done: Fraction, among: Fraction) -> int:
+    """The last point, counted from 0, that a run has passed; -1 before the first. Its end is the last of all."""
+    return (math.floor(done * among) if done < 1 else math.ceil(among)) - 1
 
 
 def reach(values: dict[int, float], run: int, point: int, value: float) -> None:
-    """Set the value at a point of a run, and at those that a long iteration passed over: there the last one holds."""
-    before = max((step for step in values if step >= STRIDE * run), default=None)
+    """Set the value at a point of a run, and at those that a long iteration passed over: there the one before holds."""
+    before = max((step for step in values if step // STRIDE == run), default=None)
     if before is not None:
         values.update(dict.fromkeys(range(before + 1, STRIDE * run + point), values[before]))
     values[STRIDE * run + point] = value
@@ -68,10 +69,10 @@ def reach(values: dict[int, float], run: int, point: int, value: float) -> None:
 
 def finish(values: dict[int, float], run: int, among: Fraction) -> None:
     """Let the last value of a run hold up to its last point: a run whose data are used up ends before it."""
-    last = STRIDE * run + nearest(Fraction(1), among)
-    there = [step for step in values if step >= STRIDE * run]
-    if there and last not in values:
-        reach(values, run, last - STRIDE * run, values[max(there)])
+    last = passed(Fraction(1), among)
+    there = [step for step in values if step // STRIDE == run]
+    if there and STRIDE * run + last not in there:
+        reach(values, run, last, values[max(there)])
 
 
 def spread(trials: Iterable[Trial], among: Fraction) -> list[Trial]:
@@ -85,12 +86,12 @@ def spread(trials: Iterable[Trial], among: Fraction) -> list[Trial]:
 
 
 def _spread(values: dict[int, float], among: Fraction) -> dict[int, float]:
-    found, last = dict[int, float](), nearest(Fraction(1), among)
+    found, last = dict[int, float](), passed(Fraction(1), among)
     for run in sorted({step // STRIDE for step in values}):
         there = {step: values[step] for step in sorted(values) if step // STRIDE == run}
         if max(there) >= STRIDE * run + last:  # as this version numbers them, or without a difference
             found.update(there)
             continue
         for i, score in enumerate(there.values(), start=1):
-            reach(found, run, nearest(Fraction(i, len(there)), among), score)
+            reach(found, run, passed(Fraction(i, len(there)), among), score)
     return found

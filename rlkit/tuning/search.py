@@ -19,7 +19,7 @@ from rlkit.settings import places
 from rlkit.signals import handled, leaving
 from rlkit.terminal import say
 from rlkit.tuning import space
-from rlkit.tuning.points import STRIDE, Evaluation, evaluations, finish, nearest, points, reach, spread
+from rlkit.tuning.points import STRIDE, Evaluation, evaluations, finish, passed, points, reach, spread
 from rlkit.tuning.problem import Keys, Problem
 from rlkit.tuning.study import End, Study, Trial, shown
 
@@ -76,7 +76,7 @@ class Attempt:
             finished = grid.summary(job).get("finished")  # first: then it has all evaluations
             found = evaluations(job)
             for done, score in found:
-                point = nearest(done, self.points)
+                point = passed(done, self.points)
                 if self.given_up or point < 0 or STRIDE * i + point in self.values:
                     continue
                 reach(self.values, i, point, sum([*last, score]) / (len(last) + 1))

@@ -10,7 +10,7 @@ from support.words import last
 
 from rlkit.comparison import grid
 from rlkit.tuning import search
-from rlkit.tuning.points import MOST, STRIDE, nearest, points, reach, spread
+from rlkit.tuning.points import MOST, STRIDE, finish, passed, points, reach, spread
 from rlkit.tuning.problem import Problem, parse
 from rlkit.tuning.study import Study, Trial
 
@@ -45,9 +45,17 @@ def test_a_trial_with_long_iterations_stands_beside_others_at_equal_experience(t
     assert looked(one, {2048 * i: float(i) for i in range(1, 11)}) == {i: i + 1.0 for i in range(10)}
 
 
+def test_no_evaluation_is_left_out_where_there_is_one_for_each_point(tmp_path: Path) -> None:
+    """Iterations of 140 of 2,000 steps; the best evaluation comes at 1,260."""
+    one = attempt(tmp_path, "env_steps=2000")
+    scores = {280: 66.0, 420: 84.0, 700: 83.0, 840: 99.0, 1120: 136.0, 1260: 191.0, 1400: 100.0, 1680: 90.0, 1820: 80.0}
+    found = looked(one, scores | {2000: 70.0})
+    assert found == {0: 66.0, 1: 84.0, 2: 83.0, 3: 99.0, 4: 136.0, 5: 191.0, 6: 100.0, 7: 90.0, 8: 80.0, 9: 70.0}
+
+
 def test_evaluations_every_few_iterations_stand_at_tenths(tmp_path: Path) -> None:
     one = attempt(tmp_path, "env_steps=1000", "evaluate_every=1", "evaluations=0")
-    assert looked(one, {20 * i: float(i) for i in range(1, 18)}) == {0: 3.0, 1: 8.0, 2: 13.0}
+    assert looked(one, {20 * i: float(i) for i in range(1, 18)}) == {0: 5.0, 1: 10.0, 2: 15.0}
 
 
 def test_a_run_that_ends_before_its_last_point_keeps_its_value_there(
@@ -82,8 +90,8 @@ def test_every_evaluation_of_some_iterations_has_a_point_of_its_own() -> None:
     """As before, so a search that an earlier version began goes on alike."""
     for iterations, every in ((105, 10), (1000, 7), (60, 60), (12, 5)):
         among = points({"iterations": iterations, "env_steps": None, "evaluate_every": every, "evaluations": 0})
-        found = [nearest(Fraction(i, iterations), among) for i in range(every, iterations + 1, every)]
-        assert found == list(range(iterations // every))
+        evaluated = sorted({*range(every, iterations + 1, every), iterations})
+        assert [passed(Fraction(i, iterations), among) for i in evaluated] == list(range(len(evaluated)))
 
 
 def test_finished_trials_of_an_earlier_version_are_spread_over_the_points() -> None:
@@ -104,3 +112,6 @@ def test_a_value_is_not_carried_into_another_run() -> None:
     values = {9: 1.0}
     reach(values, 1, 2, 5.0)
     assert values == {9: 1.0, STRIDE + 2: 5.0}
+    values = {STRIDE + 9: 1.0}
+    finish(values, 0, TEN)  # a run without a value
+    assert values == {STRIDE + 9: 1.0}
