@@ -22,7 +22,7 @@ from rlkit.terminal import first_of_several, harmless_warning, say, show_traceba
 
 STOPPED = "rlkit: stopped"
 FEW = 1_000  # objects; Python 3.12 starts with 375 frozen ones
-LACKS = "the system "  # begins each line of `lacking`
+LACKS = "the system (?:opens|starts|writes) no more "  # a pattern: how each line of `lacking` begins
 _left_out = False  # whether the collector leaves out what was imported
 SMALLER = "give fewer env.rows, a shorter horizon, a smaller group or network"
 
@@ -99,7 +99,7 @@ def lacking(error: BaseException) -> str:
         what = "writes no more files, neither here nor in the folder for temporary files: free some space"
     elif isinstance(error, OSError) and code in disk.FULL:
         what = f"writes no more files: {disk.reason(error)}" + f" ({error.filename})" * bool(error.filename)
-    return what and f"{LACKS}{what}"
+    return what and f"the system {what}"
 
 
 def fill_closed() -> None:

@@ -31,7 +31,8 @@ RESUME = "; fix it, then resume with: "
 OTHER_ROWS = " has other rows than when "
 REASONS = "|".join(disk.FULL.values())
 BLAMELESS = re.compile(
-    rf"(?:rlkit: )?(?=cannot write |{LACKS}|lost \d+ times: |{grid.ASKED}|.*(?:{RESUME}|{OTHER_ROWS}|{REASONS}))"
+    rf"(?:rlkit: )?(?=cannot write |{LACKS}|lost \d+ times: |{grid.ASKED}|.*(?:{RESUME}|{OTHER_ROWS}))"
+    rf"|rlkit: (?=.*(?:{REASONS}))"
 )
 
 

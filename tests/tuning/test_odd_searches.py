@@ -144,6 +144,22 @@ def test_what_no_setting_is_to_blame_for_ends_a_search_that_then_goes_on(
 
 
 @pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (2, "rlkit: the system of equations is singular at this rate"),
+        (1, "ValueError: there is no space left on the disk of my simulation"),
+    ],
+)
+def test_an_error_of_ones_own_code_counts_as_failed(
+    code: int, said: str, tmp_path: Path, carried: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretended = grid.execute
+    monkeypatch.setattr(grid, "execute", lambda job, stop: (code, said) if "0001" in job.name else pretended(job, stop))
+    conducted(tmp_path, "trials=3")
+    assert [trial.end for trial in trials(tmp_path)] == ["complete", "failed", "complete"]
+
+
+@pytest.mark.parametrize(
     ("error", "told"),
     [
         (
