@@ -46,6 +46,7 @@ def check_listener(listener: object) -> None:
 def line(keys: Mapping[str, object], factory: Factory | None = None, trust: Trust = False) -> config.Given:
     """Keys and values as a configuration, including their form on the command line."""
     given = config.Given(factory=factory, trust=trust)
+    keys = {str(plain(key)): value for key, value in keys.items()}  # a text may be a member of an enum
     for key, value in keys.items():
         if not inside(key):
             refuse_function(key, value)

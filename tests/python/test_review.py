@@ -80,6 +80,7 @@ class Device(Enum):
 class Name(str, Enum):  # noqa: UP042  # its text is Name.LINEAR, unlike that of a StrEnum
     CARTPOLE = "cartpole"
     LINEAR = "linear"
+    STEPS = "env_steps"
 
 
 class Rate(float, Enum):
@@ -91,6 +92,7 @@ def test_a_member_of_an_enum_stands_for_its_value() -> None:
     given = asked("ppo", Name.CARTPOLE, keys)
     repeat = ("algo=ppo", "env=cartpole", "device=cpu", "algo.lr=0.25", "algo.schedule=linear", "policy.hidden=0.25,8")
     assert given.argv == repeat
+    assert asked("ppo", "cartpole", {Name.STEPS: 100}).argv == ("algo=ppo", "env=cartpole", "env_steps=100")
     assert type(given.run["device"]) is str and type(given.algo["lr"]) is float and given.policy["hidden"] == [0.25, 8]
 
 
