@@ -37,7 +37,7 @@ def judged(env: Env, name: str, epsilon: float, gamma: float) -> Tensor:
     except ValueError as error:
         raise UserError(f"algo.epsilon={epsilon:g} asks for the optimal policy: {error}") from error
     if gamma == 1:
-        q = one_hot(exact.ending_actions(model, exact.best_actions(q)), actions).double()
+        q = one_hot(exact.ending_actions(model, q), actions).double()
     return with_values(env, exact.epsilon_greedy(q, epsilon), epsilon, gamma)
 
 

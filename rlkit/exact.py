@@ -119,15 +119,20 @@ def soft_optimal_values(model: Model, gamma: float, epsilon: float) -> Tensor:
     raise AssertionError("counting never ends")
 
 
+def resting(model: Model, free: Tensor) -> tuple[Tensor, Tensor]:
+    """Where one can stay by free actions [S, A] alone: the states [S] bool, and those actions [S, A] bool."""
+    leads, rest = model.transition > 0, ~model.terminal
+    while True:  # the largest set that an action does not leave
+        stays = free & ~(leads & ~(rest | model.terminal)).any(-1)
+        if torch.equal(fewer := rest & stays.any(-1), rest):
+            return rest, stays
+        rest = fewer
+
+
 def ends_or_rests(model: Model) -> Tensor:
     """From which states [S] some policy surely comes to an end, or to states where it can stay for nothing."""
-    leads = model.transition > 0
-    rest, best = ~model.terminal, torch.ones_like(model.terminal)
-    while True:  # the largest set in which an action costs nothing and does not leave it
-        stays = ~(leads & ~(rest | model.terminal)).any(-1) & (model.reward >= 0)
-        if torch.equal(fewer := rest & stays.any(-1), rest):
-            break
-        rest = fewer
+    leads, best = model.transition > 0, torch.ones_like(model.terminal)
+    rest, _ = resting(model, model.reward >= 0)
     while True:  # the largest set from which actions that do not leave it come to the goal
         safe, near = ~(leads & ~best).any(-1), rest | model.terminal
         while not torch.equal(more := near | (safe & (leads & near).any(-1)).any(-1), near):
@@ -152,18 +157,23 @@ def best_actions(q: Tensor) -> Tensor:
     return q >= q.amax(-1, keepdim=True) - 1e-9
 
 
-def ending_actions(model: Model, best: Tensor) -> Tensor:
-    """One of the best actions [S, A] of each state: the first that leads nearer to an end, if there is one. [S]
+def ending_actions(model: Model, q: Tensor) -> Tensor:
+    """One of the best actions by Q(s, a) [S, A] in each state: the first that leads nearer to an end, if one does. [S]
 
-    With γ = 1 it is as good to stay for nothing as to go on, and a policy that always stays is worth nothing.
+    With γ = 1 it is as good to stay for nothing as to go on, and a policy that always stays is worth nothing. Where no
+    best action leads to an end, it is the first that leads nearer to states that are worth nothing, and stays there.
     """
-    actions, near = best.long().argmax(-1), model.terminal
-    while True:
-        leads = best & (model.transition[..., near].sum(-1) > 0)
-        new = leads.any(-1) & ~near
-        if not new.any():
-            return actions
-        actions, near = torch.where(new, leads.long().argmax(-1), actions), near | new
+    best = best_actions(q)
+    rest, stays = resting(model, best & (model.reward == 0) & (q.amax(-1, keepdim=True).abs() <= 1e-9))
+    actions, near = torch.where(rest, stays.long().argmax(-1), best.long().argmax(-1)), model.terminal
+    for goal in (near, rest):
+        near = near | goal
+        while True:
+            leads = best & (model.transition[..., near].sum(-1) > 0)
+            if not (new := leads.any(-1) & ~near).any():
+                break
+            actions, near = torch.where(new, leads.long().argmax(-1), actions), near | new
+    return actions
 
 
 def reachable(model: Model, policy: Tensor | None = None) -> Tensor:

@@ -302,6 +302,22 @@ def test_a_way_round_that_pays_is_found_where_staying_ties_with_it() -> None:
         exact.optimal_values(model, 1.0)
 
 
+def test_a_best_policy_goes_to_where_it_rests_and_not_round_for_nothing() -> None:
+    """0 and 1 go to each other for nothing, 1 also to 2, which pays 1; 2 stays or goes to 3, the end, for nothing."""
+    outcomes = {
+        0: {a: [(1.0, 1, 0.0, False)] for a in (0, 1)},
+        1: {0: [(1.0, 0, 0.0, False)], 1: [(1.0, 2, 1.0, False)]},
+        2: {0: [(1.0, 2, 0.0, False)], 1: [(1.0, 2, 0.0, False)]},
+        3: {a: [(1.0, 3, 0.0, True)] for a in (0, 1)},
+    }
+    for end, actions in ((False, [0, 1, 0]), (True, [0, 1, 1])):
+        outcomes[2][1] = [(1.0, 3 if end else 2, 0.0, end)]
+        model = from_outcomes(outcomes, [1.0, 0.0, 0.0, 0.0], [3])
+        found = exact.ending_actions(model, exact.q_values(model, exact.optimal_values(model, 1.0), 1.0))
+        assert found[:3].tolist() == actions
+        close(exact.policy_values(model, found, 1.0), torch.tensor([1.0, 1.0, 0.0, 0.0]).double())
+
+
 @pytest.mark.slow
 def test_a_state_that_pays_forever_has_no_undiscounted_value() -> None:
     """From 0 one comes to the end at −1. Action 0 of 2 stays at −1 forever, its action 1 to the end or to 2."""
