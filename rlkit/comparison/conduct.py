@@ -11,6 +11,7 @@ from rlkit.comparison import grid, names, naming, warm
 from rlkit.comparison.numbers import Results
 from rlkit.comparison.plan import USAGE, Asked, Compare, of_other_seeds, plan
 from rlkit.cores import cores
+from rlkit.disk import check_same
 from rlkit.errors import UserError
 from rlkit.paths import home
 from rlkit.recording.files import prepare_folder, refuse_link, remove, sweep
@@ -51,6 +52,7 @@ def conduct(asked: Asked, command: str) -> Conducted:
         missing = carry_out(jobs, asked.compare.workers, out)
         if missing is None:
             return Conducted(out, None, [])
+        check_same(out)
         lost = [job for job in jobs if job.name in missing]
         for job in lost:
             say(f"missing: {job.name}: {missing[job.name]}; again with:")
@@ -87,7 +89,7 @@ def column(job: grid.Job) -> str:
 
 def carry_out(jobs: list[grid.Job], workers: int | str | None, out: Path) -> dict[str, str] | None:
     """Finish all runs: {name: reason} of those that could not be; None when it was interrupted."""
-    from rlkit.comparison.view import watch
+    from rlkit.comparison.view import by_processes, watch
 
     stop = out / ".stop"
     for left_over in (stop, *(job.now for job in jobs)):
@@ -107,7 +109,7 @@ def carry_out(jobs: list[grid.Job], workers: int | str | None, out: Path) -> dic
 
     try:
         with handled(dict.fromkeys(leaving(), leave)), warm.kept(grid.variables()):
-            return watch(todo, grid.by_processes(todo, at_once, stop, away), stop)
+            return watch(todo, by_processes(todo, at_once, stop, away), stop)
     except KeyboardInterrupt:
         grid.ask_to_stop(stop)
         return None

@@ -7,8 +7,7 @@ after a crash, a worker on another machine) sees the same.
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from filelock import FileLock, Timeout
 
 from rlkit.api import UserError
 from rlkit.comparison import warm
+from rlkit.disk import check_same, forget_lock, note_lock
 from rlkit.recording.files import no_link, opened, prepare_folder, read_object, there, why, write_atomically
 from rlkit.settings import config, trust
 from rlkit.settings.sections import Sections
@@ -186,6 +186,7 @@ def carry_out(job: Job, stop: Path, away: Execute | None = None) -> str | None:
             if stop.exists():
                 return "stopped"
             now = "elsewhere" if where == "elsewhere" else "waiting" if away else "running"
+            check_same(job.folder.parent.parent)
             if now != told:
                 write_atomically(job.now, now)
                 told = now
@@ -206,6 +207,7 @@ def carry_out(job: Job, stop: Path, away: Execute | None = None) -> str | None:
 
 def unfinished(job: Job, code: int, said: str) -> str:
     """Why a run that has ended is not finished. Raises: UserError on a full disk: its last line may be missing."""
+    check_same(job.folder.parent.parent)
     if not said.startswith("rlkit: "):
         prepare_folder(job.folder.parent)
     if code < 0:
@@ -262,14 +264,6 @@ def tail(path: Path, start: int = 0, size: int = 1 << 14) -> list[str]:
         return [line.strip() for line in file.read(size).decode("utf-8", "replace").splitlines() if line.strip()]
 
 
-def by_processes(
-    jobs: Sequence[Job], workers: int, stop: Path, away: Execute | None = None
-) -> list["Future[str | None]"]:
-    """Carry the jobs out in their order, so many at a time."""
-    pool = ThreadPoolExecutor(workers)  # each thread only waits for its process
-    return [pool.submit(carry_out, job, stop, away) for job in jobs]
-
-
 def ask_to_stop(stop: Path) -> None:
     with suppress(OSError):  # a full or read-only disk: the runs cannot write either, and end by themselves
         stop.touch()
@@ -279,10 +273,13 @@ def ask_to_stop(stop: Path) -> None:
 def alone(out: Path, what: str = "comparison") -> Iterator[None]:
     """Keep a second comparison, or search, out of a folder."""
     with ExitStack() as stack:
+        lock = prepare_folder(out) / ".lock"
         try:
-            stack.enter_context(held(prepare_folder(out) / ".lock"))
+            stack.enter_context(held(lock))
         except Timeout:
             raise UserError(f"another {what} is at work in {out}: wait until it ends, or choose another out=") from None
+        note_lock(lock)
+        stack.callback(forget_lock, lock)
         yield
 
 

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from rlkit.comparison.grid import Job, ask_to_stop, summary, tail
+from rlkit.comparison.grid import Execute, Job, ask_to_stop, carry_out, summary, tail
 from rlkit.console import lacking
 from rlkit.errors import UserError
 from rlkit.recording.files import is_number
@@ -44,6 +44,14 @@ def watch(jobs: Sequence[Job], futures: Sequence["Future[str | None]"], stop: Pa
             say(f"stopping {running} run{'s' * (running != 1)}: each writes a checkpoint first ...")
             until_ended(futures)
     return {job.name: reason for job, future in zip(jobs, futures, strict=True) if (reason := outcome(future))}
+
+
+def by_processes(
+    jobs: Sequence[Job], workers: int, stop: Path, away: Execute | None = None
+) -> list["Future[str | None]"]:
+    """Carry the jobs out in their order, so many at a time."""
+    pool = ThreadPoolExecutor(workers)  # each thread only waits for its process
+    return [pool.submit(carry_out, job, stop, away) for job in jobs]
 
 
 def until_ended(futures: Sequence["Future[str | None]"]) -> None:

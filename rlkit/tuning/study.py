@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from rlkit import seeding
+from rlkit.disk import check_same
 from rlkit.errors import UserError, one_line
 from rlkit.recording.files import is_file, part_from_others, reason, refuse_link, remove, replacing
 from rlkit.terminal import warn
@@ -102,6 +103,7 @@ class Study:
     def add(self, trial: Trial) -> None:
         """Add a trial that has ended: one line of the file."""
         assert trial.number == len(self.trials), "trials are written in their order"
+        check_same(self.path.parent)
         try:
             self.kept.add_trial(self.frozen(trial))
         except OSError as error:

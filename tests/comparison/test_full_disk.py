@@ -34,5 +34,20 @@ def test_a_disk_that_is_still_full_is_the_reason(silent: Job, tmp_path: Path, mo
         raise UserError(f"cannot write to the folder {folder}: no space left on the disk")
 
     monkeypatch.setattr(grid, "prepare_folder", full)
-    future: Future[str | None] = grid.by_processes([silent], 1, tmp_path / ".stop")[0]
+    future: Future[str | None] = view.by_processes([silent], 1, tmp_path / ".stop")[0]
     assert view.outcome(future) == f"cannot write to the folder {tmp_path / 'runs'}: no space left on the disk"
+
+
+def test_a_comparison_whose_folder_moves_makes_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    one = Job("works", "e", 0, old / "runs" / "works-e-s0", ("algo=works",), {}, tmp_path)
+    one.folder.mkdir(parents=True)
+
+    def moving(job: Job, stop: Path) -> tuple[int, str]:
+        old.rename(new)
+        return 2, "rlkit: the run's own line"
+
+    monkeypatch.setattr(grid, "execute", moving)
+    with pytest.raises(UserError, match=r"old is gone, moved or deleted during the run"):
+        grid.carry_out(one, old / ".stop")
+    assert not old.exists() and new.exists()

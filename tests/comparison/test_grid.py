@@ -126,7 +126,7 @@ def test_what_is_finished_is_not_started_and_what_is_cut_off_is_continued(tmp_pa
 
 def test_a_run_that_fails_says_why_and_the_others_go_on(tmp_path):
     jobs = [job(tmp_path, algo) for algo in ("fails", "works", "other")]
-    futures = grid.by_processes(jobs, 2, tmp_path / ".stop")
+    futures = view.by_processes(jobs, 2, tmp_path / ".stop")
     assert [future.result() for future in futures] == ["rlkit: the reward is not finite", None, None]
     assert starts(jobs[0]) == ["out"]  # it would fail again
 
@@ -185,7 +185,7 @@ def test_a_run_that_another_process_took_in_the_meantime_is_no_failure(tmp_path,
 
 def test_stopping_lets_a_run_write_its_checkpoint(tmp_path):
     one, next_one = job(tmp_path, "lasts"), job(tmp_path, "works")
-    futures = grid.by_processes([one, next_one], 1, tmp_path / ".stop")
+    futures = view.by_processes([one, next_one], 1, tmp_path / ".stop")
     until(one.folder / "ready")
     assert int((one.folder / "session").read_text()) != os.getsid(0)  # the terminal's Ctrl-C does not reach it
     (tmp_path / ".stop").touch()
@@ -196,7 +196,7 @@ def test_stopping_lets_a_run_write_its_checkpoint(tmp_path):
 def test_a_run_that_does_not_leave_is_killed(tmp_path, monkeypatch):
     monkeypatch.setattr(grid, "PATIENCE", 0.3)
     one = job(tmp_path, "stays")
-    [future] = grid.by_processes([one], 1, tmp_path / ".stop")
+    [future] = view.by_processes([one], 1, tmp_path / ".stop")
     until(one.folder / "ready")
     (tmp_path / ".stop").touch()
     assert future.result() == "stopped"
@@ -205,7 +205,7 @@ def test_a_run_that_does_not_leave_is_killed(tmp_path, monkeypatch):
 
 def test_ctrl_c_while_watching_stops_every_run(tmp_path, monkeypatch, capsys):
     jobs = [job(tmp_path, "lasts"), job(tmp_path, "works")]
-    futures = grid.by_processes(jobs, 1, tmp_path / ".stop")
+    futures = view.by_processes(jobs, 1, tmp_path / ".stop")
     until(jobs[0].folder / "ready")
 
     show = view.View.show
@@ -226,13 +226,13 @@ def test_ctrl_c_where_no_file_can_be_made_waits_for_the_runs(tmp_path, monkeypat
     [one], stop = [job(tmp_path, "works")], tmp_path / "gone" / ".stop"
     monkeypatch.setattr(view.View, "show", lambda _: signal.raise_signal(signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
-        view.watch([one], grid.by_processes([one], 1, stop), stop)
+        view.watch([one], view.by_processes([one], 1, stop), stop)
     assert grid.state(one) == "finished"
 
 
 def test_a_second_ctrl_c_leaves_no_run_behind_and_starts_none(tmp_path, monkeypatch):
     jobs, stop = [job(tmp_path, "stays"), job(tmp_path, "works")], tmp_path / ".stop"
-    futures = grid.by_processes(jobs, 1, stop)
+    futures = view.by_processes(jobs, 1, stop)
     until(jobs[0].folder / "ready")
     monkeypatch.setattr(grid, "PATIENCE", 0.5)
     waited: list[int] = []
@@ -278,7 +278,7 @@ def test_a_signal_to_leave_stops_every_run_however_often_it_comes(name, tmp_path
 
 def test_without_a_terminal_each_start_and_end_is_one_line(tmp_path, capsys):
     jobs = [job(tmp_path, algo) for algo in ("works", "fails")]
-    missing = view.watch(jobs, grid.by_processes(jobs, 1, tmp_path / ".stop"), tmp_path / ".stop")
+    missing = view.watch(jobs, view.by_processes(jobs, 1, tmp_path / ".stop"), tmp_path / ".stop")
     assert missing == {"fails-e-s0": "rlkit: the reward is not finite"}
     lines = capsys.readouterr().out.splitlines()
     assert "[1/2] works-e-s0  return 3, 95 % 2 to 4" in lines

@@ -88,6 +88,25 @@ def test_a_run_whose_last_score_is_no_number_has_none(
     assert [found.values[k] for k in (0, 1)] == [1.0, 2.0] and math.isnan(found.values[2])
 
 
+def test_a_search_whose_folder_moves_ends_and_makes_no_other(
+    tmp_path: Path, carried: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new, pretended = tmp_path / "old", tmp_path / "new", grid.execute
+
+    def moving(job: grid.Job, stop: Path) -> tuple[int, str]:
+        found = pretended(job, stop)
+        if "0001" in job.name:
+            old.rename(new)
+        return found
+
+    monkeypatch.setattr(grid, "execute", moving)
+    with pytest.raises(UserError, match=r"old is gone, moved or deleted during the run"):
+        conducted(old, "trials=3")
+    assert not old.exists() and [trial.end for trial in trials(new)] == ["complete"]
+    monkeypatch.setattr(grid, "execute", pretended)
+    assert conducted(new, "trials=3").best is not None and len(trials(new)) == 3
+
+
 def test_a_folder_in_the_place_of_a_mark_is_removed(tmp_path: Path, carried: list[str]) -> None:
     (tmp_path / "trials" / "0000.stop" / "inside").mkdir(parents=True)
     conducted(tmp_path, "trials=1")
