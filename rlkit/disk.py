@@ -41,11 +41,11 @@ def is_file(path: Path) -> bool:
 
 def note_lock(lock: Path) -> None:
     """Note the lock file of a run folder, which is held until `forget_lock`: no other file gets its number so long."""
-    _locked[str(lock)] = os.stat(lock)
+    _locked[os.path.abspath(lock)] = os.stat(lock)
 
 
 def forget_lock(lock: Path) -> None:
-    _locked.pop(str(lock), None)
+    _locked.pop(os.path.abspath(lock), None)
 
 
 def check_same(folder: Path) -> None:
@@ -53,7 +53,8 @@ def check_same(folder: Path) -> None:
     if not folder.is_dir():  # a new one would hold no config.yaml, so no run could go on from it
         raise UserError(f"{folder} is gone, moved or deleted during the run: resume it where it is, or start a new run")
     lock = folder / ".lock"
-    if (before := _locked.get(str(lock))) is None or not os.path.lexists(lock):  # somebody removed the lock alone
+    before = _locked.get(os.path.abspath(lock))
+    if before is None or not os.path.lexists(lock):  # somebody removed the lock alone
         return
     if not os.path.samestat(before, os.lstat(lock)):
         raise UserError(

@@ -51,3 +51,15 @@ def test_a_comparison_whose_folder_moves_makes_no_other(tmp_path: Path, monkeypa
     with pytest.raises(UserError, match=r"old is gone, moved or deleted during the run"):
         grid.carry_out(one, old / ".stop")
     assert not old.exists() and new.exists()
+
+
+def test_a_comparison_begun_anew_in_its_place_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    out = tmp_path / "out"
+    one = Job("works", "e", 0, out / "runs" / "works-e-s0", ("algo=works",), {}, tmp_path)
+    with grid.alone(Path("out")):
+        out.rename(tmp_path / "away")
+        with grid.alone(Path("anew")):
+            (tmp_path / "anew").rename(out)
+            with pytest.raises(UserError, match=r"out is of another run now, and this one's was moved or deleted"):
+                grid.carry_out(one, out / ".stop")
