@@ -16,7 +16,7 @@ FULL = {  # whatever a run writes: a search counts no trial as failed for these 
     errno.EROFS: "it is on a read-only disk",
 }
 
-_locked: dict[str, os.stat_result] = {}  # the lock of each run folder that this process writes
+_locked: dict[str, os.stat_result] = {}  # the locks of folders that this process writes: of runs, comparisons, searches
 
 
 def refuse_link(path: Path) -> None:
@@ -40,7 +40,7 @@ def is_file(path: Path) -> bool:
 
 
 def note_lock(lock: Path) -> None:
-    """Note the lock file of a run folder, which is held until `forget_lock`: no other file gets its number so long."""
+    """Note the lock file of a folder, which is held until `forget_lock`: no other file gets its number so long."""
     _locked[os.path.abspath(lock)] = os.stat(lock)
 
 
@@ -49,7 +49,7 @@ def forget_lock(lock: Path) -> None:
 
 
 def check_same(folder: Path) -> None:
-    """Refuse to write into a run folder that is not there, or that is another one with a lock of its own by now."""
+    """Refuse to write into a folder that is not there, or that is another one with a lock of its own by now."""
     if not folder.is_dir():  # a new one would hold no config.yaml, so no run could go on from it
         raise UserError(f"{folder} is gone, moved or deleted during the run: resume it where it is, or start a new run")
     lock = folder / ".lock"

@@ -31,10 +31,9 @@ class Evaluation(NamedTuple):
 def evaluations(job: Job) -> list[Evaluation]:
     """The validations of a run so far, in order."""
     path, run = job.folder / "metrics.jsonl", job.config["run"]
-    found = list[Evaluation]()
+    found, length = list[Evaluation](), run["iterations"] or run["env_steps"]
     for line in records(path) if path.is_file() else ():
         now = reached(line)
-        length = run["iterations"] or run["env_steps"]
         done = min(Fraction(now.iteration if run["iterations"] else now.env_steps, length), Fraction(1))
         scores = [line[key] for key in EVALUATED if key in line]
         found += [Evaluation(done, float(x) if is_number(x) else math.nan) for x in scores]
