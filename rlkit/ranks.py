@@ -152,10 +152,8 @@ def everyones(mine: T) -> list[T]:
     sent = torch.frombuffer(bytearray(buffer.getbuffer()), dtype=torch.uint8)
     lengths = [torch.zeros(1, dtype=torch.long) for _ in range(size())]
     dist.all_gather(lengths, torch.tensor([len(sent)]))
-    longest = int(max(int(x) for x in lengths))
-    padded = torch.zeros(longest, dtype=torch.uint8)
-    padded[: len(sent)] = sent
-    found = [torch.empty(longest, dtype=torch.uint8) for _ in range(size())]
+    padded = torch.nn.functional.pad(sent, (0, max(int(x) for x in lengths) - len(sent)))
+    found = [torch.empty_like(padded) for _ in range(size())]
     dist.all_gather(found, padded)
     whole = (x[: int(n)].numpy().tobytes() for x, n in zip(found, lengths, strict=True))
     return [torch.load(io.BytesIO(x), weights_only=True, map_location="cpu") for x in whole]
@@ -186,12 +184,11 @@ def together(compute: Callable[[], T]) -> list[T]:
     except tuple(SHIPPED.values()) as error:
         kind = next(each for each in type(error).__mro__ if each in SHIPPED.values())  # of a subclass: what it is
         found = (kind.__name__, str(error), None)
-    values: list[T] = []
-    for name, said, value in everyones(found):
+    results = everyones(found)
+    for name, said, _ in results:
         if name:
             raise SHIPPED.get(name, UserError)(said)
-        values.append(value)
-    return values
+    return [value for _, _, value in results]
 
 
 def by_first(compute: Callable[[], T]) -> T:
@@ -222,6 +219,11 @@ def drawn(draw: Callable[[Sequence[int]], Tensor], shape: Sequence[int], rows: i
     each = -(-shape[rows] // (mine.stop - mine.start))  # attempts per row; 1 where not all rows are played at once
     found = draw([*shape[:rows], total * each, *shape[rows + 1 :]])
     return found.narrow(rows, mine.start * each, shape[rows]).contiguous()
+
+
+def everyone(rows: int) -> int:
+    """How many rows all ranks play while this one plays so many."""
+    return rows if _part is None else _part[0]
 
 
 def share_layers() -> None:
@@ -267,10 +269,8 @@ def add_up(parameters: Sequence[Tensor], total: Tensor | float) -> Tensor | floa
         return total
     gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
     flags = [float(p.grad is not None) for p in parameters]
-    if gradients:
-        facts = gradients[0].new_tensor([float(total), *flags])
-    else:
-        facts = torch.tensor([float(total)], dtype=torch.float64)  # a rank without rows has a plain 0
+    like = gradients[0] if gradients else torch.empty(0, dtype=torch.float64)
+    facts = like.new_tensor([float(total), *flags])  # a rank without rows has a plain 0
     bucket = [facts]
     for gradient in gradients:
         if bucket and (bucket[0].dtype != gradient.dtype or sum(map(torch.numel, bucket)) > BUCKET):

@@ -37,6 +37,7 @@ RUNS = {  # 20 iterations where they are cheap
     "pairs": ("algo=dpo", "env=gsm8k", "iterations=3", *WIDE),
     "shown": ("algo=sft", "env=gsm8k", "iterations=5", *WIDE),
     "ranked": ("algo=reward_model", "env=preferences", "iterations=3", *WIDE),
+    "broad": ("algo=ppo", "env=pendulum", "env.rows=8", "policy.hidden=256,256", "iterations=1", "algo.horizon=20"),
     "game": ("algo=grpo", "env=guess", "iterations=2", *WIDE),
 }
 
@@ -68,7 +69,7 @@ def divided(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return folder
 
 
-@pytest.mark.parametrize("name", [name for name in RUNS if name != "narrow"])
+@pytest.mark.parametrize("name", [name for name in RUNS if name not in ("narrow", "broad")])
 def test_in_float64_ranks_train_what_one_process_trains(divided: Path, name: str) -> None:
     assert apart(divided / f"{name}-one", divided / f"{name}-many") < 1e-8
 
@@ -79,7 +80,7 @@ def test_ranks_write_the_same_text(divided: Path, name: str) -> None:
     assert one and one == many
 
 
-@pytest.mark.parametrize(("name", "most"), [("first", 1e-12), ("narrow", 1e-5)])
+@pytest.mark.parametrize(("name", "most"), [("first", 1e-12), ("narrow", 1e-5), ("broad", 1e-4)])
 def test_the_first_gradient_is_that_of_one_process(divided: Path, name: str, most: float) -> None:
     """Adam's first moment after one step is a tenth of the gradient."""
     one, many = (
@@ -103,7 +104,7 @@ def test_metrics_are_those_of_one_process(divided: Path) -> None:
 
 
 def test_a_measurement_at_the_end_is_that_of_one_process(divided: Path) -> None:
-    for name in RUNS:
+    for name in RUNS.keys() - {"broad"}:  # float32: a real action differs in its last digits
         one, many = (json.loads((divided / f"{name}-{how}" / "summary.json").read_text()) for how in ("one", "many"))
         assert one["evaluation"] == many["evaluation"], name
 

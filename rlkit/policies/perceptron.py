@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from rlkit import ranks
 from rlkit.attributes import Derived
 from rlkit.policies.normalize import Normalizer
 from rlkit.tape import add_gradient, changed, hooked, hooks, recording
@@ -73,13 +74,14 @@ class Perceptron(nn.Sequential):
     def on_arrays(self, rows: int) -> Callable[[Array], Array] | None:
         """This network as a function of arrays [rows, n], with its weights as they are now; torch takes twice as long.
 
-        None where the layers are not plain ones on a CPU, or where so many rows are better left to torch.
+        None where the layers are not plain ones on a CPU, or where so many rows are better left to torch: the rows of
+        all ranks count, as each way draws its noise in another order.
         """
         parts = self._found()
         if type(self) is not Perceptron or changed(self):
             return None
         layers = parts.arrays(self._plain())
-        if not layers or rows * max(weight.size for weight, _ in layers) > FEW:
+        if not layers or ranks.everyone(rows) * max(weight.size for weight, _ in layers) > FEW:
             return None
         before = [module.on_arrays() for module in parts.first if type(module) is Normalizer and not changed(module)]
         if len(before) < len(parts.first):

@@ -9,6 +9,7 @@ from support.small_networks import TOLERANCE, network
 from torch import Tensor, nn
 from torch.testing import assert_close
 
+from rlkit import ranks
 from rlkit.errors import UserError
 from rlkit.policies.normalize import Normalizer
 from rlkit.policies.perceptron import FEW, Perceptron
@@ -151,7 +152,10 @@ def test_arrays_give_what_tensors_give() -> None:
         with torch.no_grad():
             assert_close(torch.from_numpy(out), net(x), rtol=1e-5, atol=1e-6)
         assert torch.equal(x, before)
-    assert net.on_arrays(FEW // 64**2 + 1) is None  # rows that numpy would compute in several threads
+    many = FEW // 64**2 + 1
+    assert net.on_arrays(many) is None  # rows that numpy would compute in several threads
+    with ranks.playing(many, slice(0, many // 2)):
+        assert net.on_arrays(many // 2) is None  # a rank draws in the order of one process
 
 
 def test_arrays_are_normalized_as_tensors_are() -> None:
