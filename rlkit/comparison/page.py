@@ -120,8 +120,9 @@ def figure(name: str, svg: str, names: Sequence[str]) -> str:
 def runs(results: Results) -> str:
     """Every run with the interval of its own measurement."""
     rows = []
+    scores = {env: [r["score"] for r in results["runs"] if r["env"] == env] for env in results["envs"]}
     for r in results["runs"]:
-        digits = words.digits_of([r["score"]])
+        digits = words.digits_of(scores[r["env"]])
         size = [f"{r['env_steps']:,}", f"{r['seconds']:,.0f}"]
         rows.append(
             [

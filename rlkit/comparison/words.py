@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from rlkit import statistics
 from rlkit.comparison.caveats import listed, numbered
 from rlkit.comparison.numbers import Results
 
@@ -124,7 +125,7 @@ def pairs(results: Results) -> Table:
         value = NOTHING if p["value"] is None else f"{p['value']:.2f}"
         winner = {"better": p["x"], "worse": p["y"]}.get(p["verdict"])
         likely = p["chance"] if p["low"] is not None else None
-        chance = NOTHING if likely is None else f"{likely:.3f}" if likely >= 0.001 else "< 0.001"
+        chance = NOTHING if likely is None else statistics.p_value(likely)
         said = f"{winner} is better" if winner else p["verdict"]
         rows.append([f"{p['x']} > {p['y']}", value, interval(p["low"], p["high"], 2), chance, said])
     return Table("Probability of improvement", ["", "P", "95 %", "p", ""], rows, "pairs")
@@ -143,8 +144,13 @@ def digits_of(scores: Sequence[float]) -> int:
 
 
 def figure(x: float, digits: int) -> str:
-    """A number as it is written in a table; a very large one by its power of ten."""
-    return f"{x:.{digits}f}" if abs(x) < 1e9 else f"{x:.3e}"
+    """A number as it is written in a table; a very large one, and one that would be 0, by its first digits."""
+    if abs(x) >= 1e9:
+        return f"{x:.3e}"
+    shown = round(x, digits)
+    if not shown and abs(x) >= 10**-MOST_DIGITS:
+        return f"{x:.2g}"
+    return f"{shown + 0.0:.{digits}f}"  # without the sign of −0
 
 
 READING = {  # figure → title and one sentence of how to read it

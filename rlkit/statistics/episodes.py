@@ -240,13 +240,21 @@ def compare(metric: str, ours: Array, theirs: Array) -> Paired:
 
 def verdict(found: Paired, ours: str, theirs: str) -> str:
     """The result of a comparison in one sentence."""
-    p = f"p = {found['p']:.3f}" if found["p"] >= 0.001 else "p < 0.001"
+    p = p_value(found["p"])
+    p = f"p {p}" if p.startswith("<") else f"p = {p}"
     one = found["wins"] + found["ties"] + found["losses"] == 1
     within = "one pair" if one else f"{found['low']:.4g} to {found['high']:.4g}"
     numbers = f"{found['difference']:+.4g} ({within}), {p}"
     if found["better"] is None:
         return f"no difference is shown: {numbers}"
     return f"{ours if found['better'] == 'ours' else theirs} is better: {numbers}"
+
+
+def p_value(p: float) -> str:
+    """Three digits behind the point; one more where they would round it up to the limit of 0.05, below which it is."""
+    if p < 0.001:
+        return "< 0.001"
+    return f"{min(p, 0.0499):.4f}" if p < SHOWN_BY and f"{p:.3f}" == "0.050" else f"{p:.3f}"
 
 
 def form(numbers: Iterable[float]) -> str:

@@ -13,7 +13,7 @@ from support.compared import UNIT, curved, grid, run
 
 from rlkit import titles
 from rlkit.api import Reference, UserError
-from rlkit.comparison import records, report, words
+from rlkit.comparison import page, records, report, words
 from rlkit.comparison.caveats import caveats
 from rlkit.comparison.results import compute
 from rlkit.comparison.view import View
@@ -296,3 +296,17 @@ def test_a_quiet_comparison_prints_nothing_in_a_notebook(
         table("title", ["a", "b"], [["1", "2"]])
         View([], []).console.print("a line")
     assert not shown and not capsys.readouterr().out
+
+
+def test_a_number_that_is_small_beside_others_is_not_written_as_zero() -> None:
+    digits = words.digits_of([1234.5, 0.0004, -0.04, 0.0, -0.0, 1e-17])
+    assert [words.figure(x, digits) for x in (1234.5, 0.0004, -0.04, 0.0, -0.0, 1e-17)] == [
+        *("1234.5", "0.0004", "-0.04", "0.0", "0.0", "0.0")
+    ]
+    assert words.figure(0.0004, 3) == "0.0004" and words.figure(-0.0016, 3) == "-0.002"
+
+
+def test_runs_of_one_environment_are_listed_with_as_many_digits() -> None:
+    found = compute(grid(a_x=[0.0016, 0.0], b_x=[-0.00016, 0.004], a_y=[120.25, 1.0], b_y=[3.0, 4.0]))
+    cells = re.findall(r"<td>(-?[\d.]+)</td>", page.runs(found))
+    assert {"0.00160", "0.00000", "-0.00016", "0.00400", "120.2", "1.0"} <= set(cells)

@@ -25,7 +25,7 @@ ARRAYS: dict[str, Any] = {
     "improvement on": lambda x: runs.improvement([GOOD], [x]),
     "profile": lambda x: runs.profile([x], GOOD),
     "interval": lambda x: runs.interval(runs.iqm, [GOOD, x], repetitions=9),
-    "chance": lambda x: runs.chance([GOOD], [x], repetitions=9),
+    "chance": lambda x: runs.chance([GOOD], [x]),
 }
 
 

@@ -178,3 +178,9 @@ def test_one_episode_has_no_interval_and_small_numbers_keep_their_digits() -> No
     assert [episodes.form(x) for x in ([0.0], [0.5, -0.0001], [0.00012, -0.004], [])] == [".3f", ".3f", ".3g", ".3f"]
     alone = episodes.compare("return", np.array([2.0]), np.array([1.0]))
     assert episodes.verdict(alone, "a", "b") == "no difference is shown: +1 (one pair), p = 1.000"
+
+
+def test_a_p_value_is_not_rounded_up_to_the_limit_below_which_it_is() -> None:
+    values = (0.00099, 0.001, 0.0494, 0.0496, 0.049999, 0.05, 0.0504, 1.0)
+    shown = ["< 0.001", "0.001", "0.049", "0.0496", "0.0499", "0.050", "0.050", "1.000"]
+    assert [episodes.p_value(p) for p in values] == shown
