@@ -34,7 +34,7 @@ class Recalls(Protocol):
     """Can act on a memory of the episode so far."""
 
     def start(self, rows: int) -> Tensor:
-        """The memory before an episode's first step. [rows, size]"""
+        """The memory before an episode's first step: zeros, as it is set to 0 where an episode begins. [rows, size]"""
         ...
 
     def recall(self, observation: Tensor, memory: Tensor, greedy: bool = False) -> tuple[Tensor, Tensor]:

@@ -117,7 +117,8 @@ class Actor(PolicyModule):
         if "memory" not in batch.keys():
             before = self.start(mask.shape[:-1].numel())
             return self.memory.read(observation, before, torch.zeros_like(mask))
-        return self.memory.read(observation, batch["memory"][..., 0, :], beginnings(batch["done"], mask))
+        begins = batch["begins"] if "begins" in batch.keys() else beginnings(batch["done"], mask)
+        return self.memory.read(observation, batch["memory"][..., 0, :], begins)
 
     def start(self, rows: int) -> Tensor:
         assert self.memory is not None, "without memory there is nothing to begin with"
@@ -195,7 +196,10 @@ class Actor(PolicyModule):
 
     def record(self, batch: TensorDict) -> dict[str, Tensor]:
         seen = self.as_read(batch)
-        return super().record(batch) | self.noted(batch, seen, self.trunk(seen))
+        noted = super().record(batch) | self.noted(batch, seen, self.trunk(seen))
+        if "memory" in batch.keys():  # a step that `credit` leaves out of the mask was acted on, and is remembered
+            noted["begins"] = beginnings(batch["done"], batch["mask"])
+        return noted
 
     def noted(self, batch: TensorDict, seen: Tensor, features: Tensor) -> dict[str, Tensor]:
         return {"log_prob": self.log_prob_entropy(batch, features)[0]}

@@ -109,6 +109,23 @@ def test_the_value_of_a_true_successor_is_by_what_was_remembered() -> None:
     assert (batch["done"] & ~batch["terminated"]).any(), "an episode was truncated"
 
 
+@pytest.mark.parametrize("mode", [AutoresetMode.DISABLED, AutoresetMode.NEXT_STEP])
+def test_steps_that_credit_leaves_out_are_remembered_all_the_same(mode: AutoresetMode) -> None:
+    env = lengths(mode)
+    policy = GRU.actor_critic(env)
+    with torch.no_grad():
+        for p in policy.parameters():
+            p.mul_(3.0)  # so that memory matters
+    env.rollout(policy, steps=9)
+    batch = env.rollout(policy, steps=9)
+    played = batch["mask"].clone()
+    batch["mask"] = played & (torch.rand(played.shape) < 0.7)
+    assert not torch.equal(beginnings(batch["done"], batch["mask"]), beginnings(batch["done"], played))
+    found = policy.evaluate(batch)
+    for key in ("log_prob", "value"):
+        assert_close(found[key].detach()[played], batch[key][played], rtol=1e-5, atol=1e-5)
+
+
 def test_groups_begin_without_memory_and_rows_that_ended_forget_nothing() -> None:
     env = lengths(rows=2)
     batch = env.rollout(GRU.actor(env), repeats=3)
