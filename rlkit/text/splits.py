@@ -5,6 +5,8 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
+from datetime import date, time, timedelta
+from decimal import Decimal
 
 from rlkit.api import UserError
 from rlkit.paths import home
@@ -13,6 +15,7 @@ from rlkit.text.problems import Problem
 from rlkit.text.sources import Row, check_no_folder, hold_out, hub_rows, is_hub_id, read_jsonl, tell_unread
 
 PARTS = ("train", "validation", "test")  # a hub dataset may have others, which are not read
+VALUES = (date, time, timedelta, Decimal, bytes)  # that JSON lacks and a fingerprint holds
 Read = Callable[[list[Row]], list[Problem]]  # rows to checked problems
 
 
@@ -120,7 +123,8 @@ def _tell_repeated(problems: Mapping[str, Sequence[Problem]], name: str) -> None
 def mark(rows: Mapping[str, Sequence[object]]) -> str:
     """A fingerprint of all rows, split by split.
 
-    Of what JSON lacks, such as a picture, only the type counts; and of a row that holds itself, or a huge number.
+    Of what JSON lacks, such as a picture, only the type counts; and of a row that holds itself, or a huge number. Dates,
+    times, decimals and bytes, which a dataset on the hub may hold, count by their value.
     """
     digest = hashlib.blake2b(digest_size=16)
     for split, found in rows.items():
@@ -136,4 +140,6 @@ def mark(rows: Mapping[str, Sequence[object]]) -> str:
 def _for_json(x: object) -> object:
     if is_dataclass(x):
         return [getattr(x, field.name) for field in fields(x)]
+    if isinstance(x, VALUES):
+        return [type(x).__name__, repr(x)]
     return dict(x) if isinstance(x, Mapping) else type(x).__name__

@@ -2,6 +2,8 @@
 
 import sys
 from collections.abc import Callable
+from datetime import datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -81,6 +83,9 @@ def test_a_mark_of_rows_is_the_same_at_each_reading() -> None:
     inside: list[object] = []
     inside.append(inside)
     assert mark({"parts": inside, "factorial": 10**5000}), "what JSON cannot write does not end the run"
+    now = datetime(2026, 1, 1)
+    values = [now, now + timedelta(9), now.date(), timedelta(1), timedelta(2), Decimal(1), Decimal(2), b"a", b"b"]
+    assert len({mark({"when": x}) for x in values}) == len(values), "those that a dataset on the hub may hold"
     different = [mark({"level": 1}), mark({"level": 2}), mark({"level": 1}, {"level": 1}), mark({"nested": {"a": [1]}})]
     assert len(set(different)) == len(different)
 
