@@ -206,16 +206,23 @@ class Training:
         metrics = progress.doctor.name(seen, metrics | found, progress.iteration, self.log.alarm)
         if self.log.iteration(progress.iteration, progress.env_steps, metrics):
             progress.interrupted = True
+        progress.logged = progress.iteration
 
     def failed(self, alarm: str) -> None:
         """Report what failed, and save the state before it, so that resume repeats it."""
         self.log.failure(self.progress.iteration + 1, self.progress.env_steps, alarm)
-        save(self.log.folder, self.algo, self.env, self.progress, keep=self.run.keep)
+        self.save()
 
     def keep(self) -> None:
         """Write a checkpoint, and measure its time."""
         with self.clock.saving():
-            save(self.log.folder, self.algo, self.env, self.progress, keep=self.run.keep)
+            self.save()
+
+    def save(self) -> None:
+        """Write a checkpoint, after the lines that were logged before it: a power cut loses none of them."""
+        self.log.lines.sync()
+        self.log.texts.sync()
+        save(self.log.folder, self.algo, self.env, self.progress, keep=self.run.keep)
 
     def validate(self) -> dict[str, float]:
         """Measure on the validation split; checkpoint `best` keeps the best parameters so far."""

@@ -39,6 +39,7 @@ class Progress:
     best_of: int = 0  # number of episodes or problems in that score; 0: unknown
     best_among: int | None = 0  # number of evaluations since the search for the best began; None: unknown
     ended: bool = False  # nothing was left to learn from
+    logged: int = 0  # the iteration of the newest line of metrics.jsonl; 0: there is none, or it is unknown
     meter: Meter = field(default_factory=Meter)
     doctor: Doctor = field(default_factory=Doctor)
     interrupted: bool = False  # by Ctrl-C or a listener: the current parameters are measured
@@ -49,7 +50,7 @@ class Progress:
 
     def state_dict(self) -> State:
         numbers = {"iteration": self.iteration, "env_steps": self.env_steps, "best": self.best, "ended": self.ended}
-        numbers["best_of"] = self.best_of
+        numbers |= {"best_of": self.best_of, "logged": self.logged}
         if self.best_among is not None:
             numbers["best_among"] = self.best_among
         return numbers | {"data": self.data, "meter": self.meter.state_dict(), "doctor": self.doctor.state_dict()}
@@ -60,7 +61,7 @@ class Progress:
         self.best, self.ended = float(state["best"]), bool(state["ended"])
         # rlkit 0.5 wrote none of these keys
         self.data = str(state.get("data", ""))
-        self.best_of = natural(state.get("best_of", 0))
+        self.best_of, self.logged = natural(state.get("best_of", 0)), natural(state.get("logged", 0))
         known = "best_among" in state or self.best == -math.inf
         self.best_among = natural(state.get("best_among", 0)) if known else None
         self.meter.load_state_dict(state["meter"])

@@ -57,7 +57,7 @@ def opened_log(parts: Parts, given: config.Given, folder: Path, progress: Progre
         rows = header(parts, given, folder, progress)
     at = progress.iteration
     written = at - bool(progress.meter.unwritten)  # the line of an iteration whose validation failed is to be written
-    return Log(folder, rows, total or 0, unit, watch.quiet, at, sent_to, watch.listener, written)
+    return Log(folder, rows, total or 0, unit, watch.quiet, at, sent_to, watch.listener, written, progress.logged)
 
 
 def facts(run: config.Run, given: config.Given, progress: Progress) -> dict[str, object]:

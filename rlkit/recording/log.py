@@ -60,6 +60,7 @@ class Log:
         tracker: Tracker | None = None,  # an external service that also receives the metrics
         listener: Listener | None = None,  # is called for each logged iteration, and may stop the run
         written: int | None = None,  # the last iteration whose line is not written again; none: `resumed_at`
+        logged: int = 0,  # the iteration of the newest line up to there; 0: unknown
     ) -> None:
         self.folder, self.title_rows, self.unit = Path(folder), dict(title_rows), unit
         self.in_notebook = not quiet and Screen().is_jupyter
@@ -70,6 +71,9 @@ class Log:
         if written and not last.iteration:
             gone = f"{self.folder / 'metrics.jsonl'} has no line up to iteration {resumed_at}"
             warn(f"{gone}: what was logged there is lost, and seconds count from now")
+        elif last.iteration < logged:
+            ends = f"{self.folder / 'metrics.jsonl'} ends at iteration {last.iteration}"
+            warn(f"{ends}, and the run had logged iteration {logged}: what was logged between is lost")
         self.began: float = time.monotonic() - last.seconds
         self.latest: dict[str, float] = {}
         self.beside: dict[str, float] = {}  # values that are added to every evaluation, such as the ceiling

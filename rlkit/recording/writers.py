@@ -33,7 +33,6 @@ from rlkit.recording.files import (
 )
 
 UPLOAD = 60.0  # seconds that the end of a run waits for W&B; data not sent by then stay in the folder
-
 LONGEST = 1 << 22  # most bytes of a line; a longer line is not a record
 PIECES = 64  # so many pieces of that length are read to find the end of a line
 
@@ -53,6 +52,14 @@ class File:
                 data = data[os.write(self.handle, data) :]
         except OSError as error:
             raise UserError(f"cannot write {self.path}: {reason(error)}") from None
+
+    def sync(self) -> None:
+        """Have it on the disk, whatever happens to the machine."""
+        if self.handle >= 0:
+            try:
+                os.fsync(self.handle)
+            except OSError as error:
+                raise UserError(f"cannot write {self.path}: {reason(error)}") from None
 
     def close(self) -> None:
         if self.handle >= 0:

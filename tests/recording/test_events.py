@@ -155,6 +155,29 @@ def test_metrics_that_are_gone_are_told(tmp_path: Path, capsys: pytest.CaptureFi
     assert [point[:2] for point in points(tmp_path)] == logged(tmp_path)
 
 
+@pytest.mark.slow
+def test_lines_that_are_lost_before_a_checkpoint_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run.main([*TABLE, f"out={tmp_path}"]) == 0
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "metrics.jsonl").write_text("".join(lines[:2]))
+    capsys.readouterr()
+    assert run.main([f"resume={tmp_path}", "iterations=9"]) == 0
+    told = capsys.readouterr().err
+    assert "metrics.jsonl ends at iteration 2, and the run had logged iteration 6: what was logged between" in told
+    assert told.count("\n") == 1
+    assert run.main([f"resume={tmp_path}", "iterations=12"]) == 0
+    assert "ends at" not in capsys.readouterr().err
+
+
+def test_lines_are_on_the_disk_before_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    real = loop.save
+    monkeypatch.setattr(writers.File, "sync", lambda self: order.append(self.path.name))
+    monkeypatch.setattr(loop, "save", lambda *given, **more: (order.append("checkpoint"), real(*given, **more)))
+    assert run.main([*TABLE, f"out={tmp_path}", "evaluations=0"]) == 0
+    assert order == ["metrics.jsonl", "completions.jsonl", "checkpoint"]
+
+
 DAMAGED = ["", "[]", "{", "3", '{"before": 3}', '{"before": {}}', '{"before": {"mean": "1"}}', "[" * 100_000, "\0"]
 HUGE = {"metric": "return", "mean": 10**400, "low": 0.0, "high": 1.0, "length": 1.0, "episodes": 2}
 DAMAGED.append(json.dumps({"before": HUGE}))
