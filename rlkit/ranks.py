@@ -86,8 +86,7 @@ def join() -> Store:
         # A run that torchrun restarts must not read values of the earlier one.
         store = PrefixStore(f"rlkit/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", connect(hosts))
         wait_for(store, world)
-        cuda = torch.cuda.is_available()
-        if cuda:
+        if cuda := torch.cuda.is_available():
             torch.cuda.set_device(whole_number("LOCAL_RANK", 0))
         kind = "cpu:gloo,cuda:nccl" if cuda else "gloo"
         dist.init_process_group(kind, store=store, rank=number, world_size=world, timeout=LONGEST)
@@ -178,9 +177,8 @@ def shared(rows: int, play: Callable[[slice], T]) -> list[T]:
 
 def together(compute: Callable[[], T]) -> list[T]:
     """The results of all ranks; an error on one rank is raised on all."""
-    found: Any = ("", "", None)
     try:
-        found = ("", "", compute())
+        found: tuple[str, str, Any] = ("", "", compute())
     except tuple(SHIPPED.values()) as error:
         kind = next(each for each in type(error).__mro__ if each in SHIPPED.values())  # of a subclass: what it is
         found = (kind.__name__, str(error), None)
@@ -216,14 +214,16 @@ def drawn(draw: Callable[[Sequence[int]], Tensor], shape: Sequence[int], rows: i
     if _part is None:
         return draw(shape)
     total, mine = _part
-    each = -(-shape[rows] // (mine.stop - mine.start))  # attempts per row; 1 where not all rows are played at once
-    found = draw([*shape[:rows], total * each, *shape[rows + 1 :]])
-    return found.narrow(rows, mine.start * each, shape[rows]).contiguous()
+    found = draw([*shape[:rows], everyone(shape[rows]), *shape[rows + 1 :]])
+    return found.narrow(rows, mine.start * found.shape[rows] // total, shape[rows]).contiguous()
 
 
 def everyone(rows: int) -> int:
-    """How many rows all ranks play while this one plays so many."""
-    return rows if _part is None else _part[0]
+    """How many rows, or attempts from them, all ranks play while this one plays so many."""
+    if _part is None:
+        return rows
+    total, mine = _part
+    return int(total * -(-rows // (mine.stop - mine.start)))  # attempts per row; 1 where a part of the rows is played
 
 
 def share_layers() -> None:

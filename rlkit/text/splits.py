@@ -123,8 +123,8 @@ def _tell_repeated(problems: Mapping[str, Sequence[Problem]], name: str) -> None
 def mark(rows: Mapping[str, Sequence[object]]) -> str:
     """A fingerprint of all rows, split by split.
 
-    Of what JSON lacks, such as a picture, only the type counts; and of a row that holds itself, or a huge number. Dates,
-    times, decimals and bytes, which a dataset on the hub may hold, count by their value.
+    Of what JSON lacks, such as a picture, only the type counts; and of a row that holds itself, or a huge number.
+    Dates, times, decimals and bytes, which a dataset on the hub may hold, count by their value.
     """
     digest = hashlib.blake2b(digest_size=16)
     for split, found in rows.items():

@@ -156,6 +156,8 @@ def test_arrays_give_what_tensors_give() -> None:
     assert net.on_arrays(many) is None  # rows that numpy would compute in several threads
     with ranks.playing(many, slice(0, many // 2)):
         assert net.on_arrays(many // 2) is None  # a rank draws in the order of one process
+    with ranks.playing(4, slice(0, 2)):  # groups, of which this rank plays many attempts
+        assert net.on_arrays(many // 2 + 1) is None
 
 
 def test_arrays_are_normalized_as_tensors_are() -> None:
