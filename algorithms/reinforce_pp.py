@@ -44,11 +44,11 @@ class ReinforcePP(GRPO):
 
     def worth(self, rollout: TensorDict) -> Tensor:
         c, mask, reward = self.config, rollout["mask"], rollout["reward"]
-        if c.in_reward:
-            reward = reward - c.kl_coef * c.divergence(rollout["log_prob"], rollout) * mask
         if c.baseline == "group":
-            worth = c.advantage(reward.sum(-1)).unsqueeze(-1).expand_as(reward)
+            worth = super().worth(rollout).expand_as(reward)
         else:
+            if c.in_reward:
+                reward = reward - c.kl_coef * c.divergence(rollout["log_prob"], rollout) * mask
             worth = returns.reward_to_go(reward, rollout["done"], c.gamma, mask)
         return returns.standardize(worth, mask, c.std_eps, correction=int(c.std == "unbiased"))
 

@@ -27,6 +27,7 @@ Batch keys, one TensorDict [B, T] (or [P, G, T] until credit is given) that only
     sampler_log_prob  log μ(a|s) of the engine that sampled, where its numbers are not π_b's (text)
     version           which weights wrote the row, [B] (text, with policy.staleness=1)
     memory            of the policy before the first step of the row, [B, 1, size] (policy.memory)
+    begins bool       True where the memory began anew within the row (policy.memory)
     kl_coef           weight of the KL penalty that this rollout paid (ppo)
     preference        1 for the better of two attempts that a judge compared, 0 for the worse, 0.5 without a verdict
     rollout/NAME      counts per row, such as turns, tool_calls and KIND/drawn of a mixture, [B] (text)
