@@ -5,6 +5,8 @@ The run's own rooms are walked exactly as its next iteration would; nothing of i
 
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 
@@ -25,7 +27,9 @@ from rlkit.pages import groups, maps, seen
 from rlkit.pages.server import Json, number
 from rlkit.policies import Table, discount
 from rlkit.progress import Progress, restore, restore_policy
+from rlkit.settings import config
 from rlkit.settings.assemble import Parts
+from rlkit.settings.config import Run
 from rlkit.settings.measured import own_checkpoint
 
 KEPT = 4  # replays held in memory
@@ -51,11 +55,12 @@ class Live:
     def play(self, request: Json) -> Json:
         """Restore the newest checkpoint and play what the run would play next; nothing is learned yet."""
         with self.lock:
-            algo, env, run = self.parts.algo, self.parts.env, self.parts.run
+            algo, env = self.parts.algo, self.parts.env
             if not self.writes:
                 raise UserError("this run's policy writes no text: there are no tokens to look at")
             self.doing.begin("loading the checkpoint", "writing the attempts", "giving credit", "judging each token")
             self.progress = restore(self.folder, algo, env)
+            run = self.run()
             self.over = self.progress.fraction(run) >= 1
             begun = Progress() if self.over else self.progress  # a schedule that ended moves nothing
             loop.set_progress(algo, begun, run)
@@ -70,6 +75,16 @@ class Live:
             self.passes = 0
             self.doing.next()
             return self.overview()
+
+    def run(self) -> Run:
+        """The settings of the run with its newest length: a resume may have made it longer."""
+        run = self.parts.run
+        with suppress(UserError):  # config.yaml is being written, or damaged by now
+            held = config.from_folder(self.folder).run
+            lengths = {key: held.get(key) for key in ("iterations", "env_steps")}
+            if any(type(x) is int and x > 0 for x in lengths.values()):
+                run = replace(run, **{key: x if type(x) is int else None for key, x in lengths.items()})
+        return run
 
     def learn(self, request: Json) -> Json:
         """One more pass of learning over what was played, in memory."""

@@ -18,6 +18,23 @@ def test_a_replay_is_of_the_parameters_that_the_run_measured(tmp_path: Path) -> 
         assert client.post("replay", greedy=True, episode=0)["iteration"] == 3
 
 
+@pytest.mark.slow
+def test_an_open_page_knows_that_the_run_was_made_longer(tmp_path: Path) -> None:
+    words = ["algo=grpo", "env=gsm8k", "algo.schedule=linear", "algo.lr=1e-3", "algo.group=2", "env.rows=2", "env.max_tokens=4"]
+    words += ["evaluation_episodes=2", "validation_episodes=2", "checkpoint_every=1", "threads=1"]
+    assert run.main([*words, "iterations=1", f"out={tmp_path / 'r'}"]) == 0
+    with serve(str(tmp_path / "r")) as client:
+        assert client.post("play")["over"]
+        assert run.main([f"resume={tmp_path / 'r'}", "iterations=2"]) == 0
+        config = tmp_path / "r" / "config.yaml"
+        config.write_text(config.read_text().replace("iterations: 2", "iterations: 4"))  # as if it went on
+        played = client.post("play")
+    with serve(str(tmp_path / "r")) as client:
+        anew = client.post("play")
+    assert [played[key] for key in ("iteration", "over", "lr")] == [anew[key] for key in ("iteration", "over", "lr")]
+    assert anew["iteration"] == 2 and not anew["over"] and anew["lr"] < 1e-3
+
+
 OWN = """
 from rlkit.algorithms import grpo
 
