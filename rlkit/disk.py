@@ -16,7 +16,8 @@ FULL = {  # whatever a run writes: a search counts no trial as failed for these 
     errno.EROFS: "it is on a read-only disk",
 }
 
-_locked: dict[str, os.stat_result] = {}  # the locks of folders that this process writes: of runs, comparisons, searches
+# The locks of folders that this process writes, of runs, comparisons and searches: each lock, and its folder.
+_locked: dict[str, tuple[os.stat_result, os.stat_result]] = {}
 
 
 def refuse_link(path: Path) -> None:
@@ -41,7 +42,7 @@ def is_file(path: Path) -> bool:
 
 def note_lock(lock: Path) -> None:
     """Note the lock file of a folder, which is held until `forget_lock`: no other file gets its number so long."""
-    _locked[os.path.abspath(lock)] = os.stat(lock)
+    _locked[os.path.abspath(lock)] = os.stat(lock), os.stat(lock.parent)
 
 
 def forget_lock(lock: Path) -> None:
@@ -49,16 +50,16 @@ def forget_lock(lock: Path) -> None:
 
 
 def check_same(folder: Path) -> None:
-    """Refuse to write into a folder that is not there, or that is another one with a lock of its own by now."""
+    """Refuse to write into a folder that is not there, that is another one, or that has a lock of another process."""
     if not folder.is_dir():  # a new one would hold no config.yaml, so no run could go on from it
         raise UserError(f"{folder} is gone, moved or deleted during the run: resume it where it is, or start a new run")
     lock = folder / ".lock"
-    before = _locked.get(os.path.abspath(lock))
-    if before is None or not os.path.lexists(lock):  # somebody removed the lock alone
+    if (noted := _locked.get(os.path.abspath(lock))) is None:
         return
-    if not os.path.samestat(before, os.lstat(lock)):
+    alone = not os.path.lexists(lock)  # somebody removed the lock, and nothing else
+    if not os.path.samestat(noted[1], os.stat(folder)) or not (alone or os.path.samestat(noted[0], os.lstat(lock))):
         raise UserError(
-            f"{folder} is of another run now, and this one's was moved or deleted meanwhile: resume it where it is, or "
+            f"{folder} is another folder now, and the one before was moved or deleted meanwhile: resume it where it is, or "
             "start a new run"
         )
 

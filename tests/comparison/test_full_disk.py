@@ -61,5 +61,5 @@ def test_a_comparison_begun_anew_in_its_place_is_left_alone(tmp_path: Path, monk
         out.rename(tmp_path / "away")
         with grid.alone(Path("anew")):
             (tmp_path / "anew").rename(out)
-            with pytest.raises(UserError, match=r"out is of another run now, and this one's was moved or deleted"):
+            with pytest.raises(UserError, match=r"out is another folder now, and the one before was moved or deleted"):
                 grid.carry_out(one, out / ".stop")

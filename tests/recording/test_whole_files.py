@@ -119,13 +119,24 @@ def test_a_folder_that_another_run_has_by_now_is_left_alone(tmp_path: Path) -> N
         folder.rename(tmp_path / "moved")
         folder.mkdir()
         (folder / ".lock").touch()
-        with pytest.raises(UserError, match=r"run is of another run now, and this one's was moved or "):
+        with pytest.raises(UserError, match=r"run is another folder now, and the one before was moved or "):
             checkpoint.save(folder, {"x": 2})
         assert [path.name for path in folder.iterdir()] == [".lock"]
     with locked(folder, Given()):
         (folder / ".lock").unlink()  # alone: it looked like a leftover
         checkpoint.save(folder, {"x": 3})
     assert checkpoint.load(folder) == {"x": 3} and checkpoint.load(tmp_path / "moved") == {"x": 1}
+
+
+def test_an_empty_folder_in_the_place_of_one_that_was_moved_is_left_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    with locked(folder, Given()):
+        folder.rename(tmp_path / "moved")
+        folder.mkdir()
+        with pytest.raises(UserError, match=r"run is another folder now, and the one before was moved or deleted"):
+            checkpoint.save(folder, {"x": 1})
+        assert not list(folder.iterdir())
 
 
 def test_the_result_is_not_written_into_the_folder_of_another_run(
@@ -144,5 +155,5 @@ def test_the_result_is_not_written_into_the_folder_of_another_run(
     monkeypatch.setattr(outcome, "measure", slow)
     words = ["algo=q_learning", "env=gridworld", "iterations=2", "evaluation_episodes=2", f"out={folder}"]
     assert run.main(words) == 2
-    assert "run is of another run now" in capsys.readouterr().err
+    assert "run is another folder now" in capsys.readouterr().err
     assert {path.name for path in folder.iterdir()} <= {".lock"}  # which older versions of filelock remove
