@@ -3,7 +3,7 @@
 import hashlib
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,6 +53,7 @@ def conduct(asked: Asked, command: str) -> Conducted:
         if missing is None:
             return Conducted(out, None, [])
         check_same(out)
+        missing |= {job.name: "its folder is not that of a finished run any more" for job in jobs if gone(job, missing)}
         lost = [job for job in jobs if job.name in missing]
         for job in lost:
             say(f"missing: {job.name}: {missing[job.name]}; again with:")
@@ -64,6 +65,11 @@ def conduct(asked: Asked, command: str) -> Conducted:
         if not found:
             raise UserError(f"no run in {out} could be finished: correct what stopped them, and give the command again")
         return Conducted(out, report(found, out, command, words), words)
+
+
+def gone(job: grid.Job, missing: Mapping[str, str]) -> bool:
+    """Whether a run that was finished has been deleted or changed meanwhile."""
+    return job.name not in missing and grid.state(job) != "finished"
 
 
 def refuse_alike(jobs: Sequence[grid.Job], out: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -163,6 +164,21 @@ def test_a_run_that_fails_is_named_with_its_command_and_left_out(tmp_path, repor
     said = capsys.readouterr().out
     assert "missing: sarsa-gridworld-s0: rlkit: not finite: loss" in said
     assert "; again with:\n  python -m rlkit.run algo=sarsa env=gridworld seed=0" in said
+
+
+def test_a_finished_run_that_was_deleted_meanwhile_is_missing(tmp_path, reported, monkeypatch, capsys):
+    def execute(job: grid.Job, stop: Path) -> tuple[int, str]:
+        finished_run(job.folder, job.algo)
+        if job.algo == "sarsa":
+            shutil.rmtree(tmp_path / "runs" / "q_learning-gridworld-s0")
+        return 0, ""
+
+    monkeypatch.setattr(grid, "execute", execute)
+    command = ["algo=q_learning,sarsa", "env=gridworld", "seed=0", "iterations=2", "workers=1", f"out={tmp_path}"]
+    assert compare.main(command) == 1
+    why = "its folder is not that of a finished run any more"
+    assert reported == [(["sarsa-gridworld-s0"], tmp_path, [f"Q-learning on Grid world, seed 0: {why}"])]
+    assert f"missing: q_learning-gridworld-s0: {why}; again with:" in capsys.readouterr().out
 
 
 def test_the_command_that_continues_a_run_has_trust_only_for_code_of_ones_own(tmp_path):
