@@ -59,8 +59,8 @@ def check_same(folder: Path) -> None:
     alone = not os.path.lexists(lock)  # somebody removed the lock, and nothing else
     if not os.path.samestat(noted[1], os.stat(folder)) or not (alone or os.path.samestat(noted[0], os.lstat(lock))):
         raise UserError(
-            f"{folder} is another folder now, and the one before was moved or deleted meanwhile: resume it where it is, or "
-            "start a new run"
+            f"{folder} is another folder now, and the one before was moved or deleted meanwhile: resume it where it "
+            "is, or start a new run"
         )
 
 

@@ -34,6 +34,7 @@ from rlkit.settings.measured import own_checkpoint
 
 KEPT = 4  # replays held in memory
 BROKEN, LONGEST = "\N{REPLACEMENT CHARACTER}", 8  # what incomplete characters decode to; tokens of some characters
+LENGTHS = ("iterations", "env_steps")
 SHOWN = ("ratio", "clip_fraction")  # what the page draws of each token, where `loss` reports it
 
 
@@ -81,9 +82,9 @@ class Live:
         run = self.parts.run
         with suppress(UserError):  # config.yaml is being written, or damaged by now
             held = config.from_folder(self.folder).run
-            lengths = {key: held.get(key) for key in ("iterations", "env_steps")}
-            if any(type(x) is int and x > 0 for x in lengths.values()):
-                run = replace(run, **{key: x if type(x) is int else None for key, x in lengths.items()})
+            iterations, env_steps = (x if type(x := held.get(key)) is int else None for key in LENGTHS)
+            if iterations or env_steps:
+                run = replace(run, iterations=iterations, env_steps=env_steps)
         return run
 
     def learn(self, request: Json) -> Json:

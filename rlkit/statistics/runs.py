@@ -22,7 +22,7 @@ Statistic = Callable[..., Array]  # ...: of one group of runs, or of two
 
 REPETITIONS = 10_000  # of the bootstrap: the ends of an interval vary by about a hundredth of its width
 BLOCK = 1_000_000  # numbers that a statistic is given at a time: with its copies some tens of megabytes
-LATTICE = 10_000  # pairs of runs, over all environments, up to which every way to share them out is counted
+LATTICE = 10_000  # pairs of runs, brought to one number in all environments, up to which every way is counted
 BAND_REPETITIONS = 2_000  # the same of a band, at each of its points
 
 
@@ -93,8 +93,8 @@ def chance(x: Runs, y: Runs) -> float:
     """How often two equal algorithms would differ as much: the p-value of a stratified permutation test.
 
     The runs of each environment are shared out anew, n to x and m to y, in all ways, and p is the share of those with
-    |P(X > Y) − ½| as large as here. It is exact, with ties too, to 12 digits. Only where Σ n·m exceeds 10,000 (a
-    hundred runs against a hundred), `drawn_chance` estimates it.
+    |P(X > Y) − ½| as large as here. It is exact, with ties too, to 12 digits. Only where the least common
+    multiple of all n·m, times the environments, exceeds 10,000, `drawn_chance` estimates it.
     """
     check_runs(x, y)
     pairs = [len(a) * len(b) for a, b in zip(x, y, strict=True)]

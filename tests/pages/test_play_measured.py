@@ -20,7 +20,15 @@ def test_a_replay_is_of_the_parameters_that_the_run_measured(tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_an_open_page_knows_that_the_run_was_made_longer(tmp_path: Path) -> None:
-    words = ["algo=grpo", "env=gsm8k", "algo.schedule=linear", "algo.lr=1e-3", "algo.group=2", "env.rows=2", "env.max_tokens=4"]
+    words = [
+        "algo=grpo",
+        "env=gsm8k",
+        "algo.schedule=linear",
+        "algo.lr=1e-3",
+        "algo.group=2",
+        "env.rows=2",
+        "env.max_tokens=4",
+    ]
     words += ["evaluation_episodes=2", "validation_episodes=2", "checkpoint_every=1", "threads=1"]
     assert run.main([*words, "iterations=1", f"out={tmp_path / 'r'}"]) == 0
     with serve(str(tmp_path / "r")) as client:
