@@ -69,7 +69,7 @@ def conduct(asked: Asked, command: str) -> Conducted:
 
 def gone(job: grid.Job, missing: Mapping[str, str]) -> bool:
     """Whether a run that was finished has been deleted or changed meanwhile."""
-    return job.name not in missing and grid.state(job) != "finished"
+    return job.name not in missing and not grid.summary(job).get("finished")
 
 
 def refuse_alike(jobs: Sequence[grid.Job], out: Path) -> None:

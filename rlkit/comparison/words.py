@@ -89,7 +89,7 @@ def over_all(results: Results) -> Table:
         pair = next_best.get((algo, results["algos"][i + 1])) if i + 1 < len(results["algos"]) else None
         against = NOTHING if pair is None or pair["value"] is None else f"{pair['value']:.2f}, {pair['verdict']}"
         rows.append(
-            [algo, f"{found['iqm']:.3f}", interval(found["low"], found["high"], 3), str(found["runs"]), against]
+            [algo, figure(found["iqm"], 3), interval(found["low"], found["high"], 3), str(found["runs"]), against]
         )
     shared = results["shared"]
     where = "over all environments" if 1 < len(shared) == len(results["envs"]) else f"on {listed(shared)}"

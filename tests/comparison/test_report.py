@@ -304,6 +304,9 @@ def test_a_number_that_is_small_beside_others_is_not_written_as_zero() -> None:
         *("1234.5", "0.0004", "-0.04", "0.0", "0.0", "0.0")
     ]
     assert words.figure(0.0004, 3) == "0.0004" and words.figure(-0.0016, 3) == "-0.002"
+    found = compute(grid(a_x=[0.0003, 0.0003], b_x=[1.0, 1.0], b_y=[0.0, 0.0], a_y=[0.0003, 0.0003]))
+    found["overall"]["a"]["iqm"] = 0.0003
+    assert next(row[1] for row in words.over_all(found).rows if row[0] == "a") == "0.0003"
 
 
 def test_runs_of_one_environment_are_listed_with_as_many_digits() -> None:

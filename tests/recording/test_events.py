@@ -1,5 +1,6 @@
 """What TensorBoard shows is what metrics.jsonl holds, each point once, and no line of either can end a run badly."""
 
+import errno
 import json
 import os
 import time
@@ -167,6 +168,16 @@ def test_lines_that_are_lost_before_a_checkpoint_are_told(tmp_path: Path, capsys
     assert told.count("\n") == 1
     assert run.main([f"resume={tmp_path}", "iterations=12"]) == 0
     assert "ends at" not in capsys.readouterr().err
+
+
+def test_a_disk_that_cannot_keep_a_line_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = writers.Lines(tmp_path / "metrics.jsonl")
+    file.sync()  # nothing was written yet
+    file.add({"iteration": 1})
+    monkeypatch.setattr(os, "fsync", lambda handle: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
+    with pytest.raises(UserError, match=r"^cannot write .*metrics\.jsonl: no space left on the disk$"):
+        file.sync()
+    file.close()
 
 
 def test_lines_are_on_the_disk_before_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

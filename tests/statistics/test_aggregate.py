@@ -1,5 +1,7 @@
 """The statistics of a comparison: numbers worked by hand, rliable's numbers, and what an interval promises."""
 
+from collections import Counter
+from fractions import Fraction
 from itertools import combinations, product
 
 import numpy as np
@@ -98,10 +100,33 @@ def test_a_verdict_depends_neither_on_who_is_first_nor_on_which_seed_has_which_s
     for a, b in ((x, y), (y, x), (x[::-1], y)):
         assert run_statistics.chance(runs(a), runs(b)) == pytest.approx(14 / 252)
     draw = np.random.default_rng(0)
-    many, more = draw.normal(size=120), draw.normal(size=150)  # too many pairs to count every way
-    drawn = run_statistics.chance([many], [more])
-    assert drawn == run_statistics.drawn_chance([many], [more])
-    assert drawn == run_statistics.chance([more], [many]) == run_statistics.chance([many[::-1]], [more])
+    unequal = [draw.normal(size=n) for n in (7, 9)], [draw.normal(size=n) for n in (11, 13)]
+    assert run_statistics.chance(*unequal) != run_statistics.drawn_chance(*unequal)
+    many = [draw.normal(size=n) for n in (9, 140)], [draw.normal(size=n) for n in (11, 150)]  # too many to count
+    assert run_statistics.chance(*many) == run_statistics.drawn_chance(*many)
+    for x, y in (unequal, many):
+        of_all = {
+            run_statistics.chance(x, y),
+            run_statistics.chance(y, x),
+            run_statistics.chance(x[::-1], y[::-1]),
+            run_statistics.chance([a[::-1] for a in x], y),
+        }
+        assert len(of_all) == 1
+
+
+def test_unequal_numbers_of_runs_in_several_environments_are_counted() -> None:
+    """By the distributions in each environment, combined as fractions."""
+    draw = np.random.default_rng(0)
+    x, y = ([draw.normal(size=n) + shift for n in sizes] for sizes, shift in (((3, 4, 7), 0.5), ((5, 6, 4), 0)))
+    combined = {Fraction(0): 1.0}
+    for a, b in zip(x, y, strict=True):
+        pairs, after = len(a) * len(b), Counter[Fraction]()
+        for (gone, p), (i, share) in product(combined.items(), enumerate(run_statistics.shared_out(a, b))):
+            after[gone + Fraction(i - pairs, pairs)] += p * float(share)
+        combined = dict(after)
+    found = sum(Fraction(int(np.sign(a[:, None] - b).sum()), a.size * b.size) for a, b in zip(x, y, strict=True))
+    expected = sum(p for difference, p in combined.items() if abs(difference) >= abs(found))
+    assert run_statistics.chance(x, y) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
