@@ -90,9 +90,9 @@ class DPO(Algorithm):
         return TensorDict(dict(pairs.items()), batch_size=pairs.batch_size[:1])  # rows are pairs: [K]
 
     def loss(self, batch: TensorDict) -> tuple[Tensor, Metrics]:
-        keys, mask = ("observation", "action", "mask"), batch["mask"]
+        keys, mask = ["observation", "action", "mask"], batch["mask"]
         if "memory" in batch.keys():  # of the policy, and where it began anew
-            keys += tuple(key for key in ("memory", "begins", "done") if key in batch.keys())
+            keys += [key for key in ("memory", "begins", "done") if key in batch.keys()]
         rows = TensorDict({key: batch[key].flatten(0, 1) for key in keys}, batch_size=[2 * len(batch)])
         now = self.policy.evaluate(rows, entropy=False)["log_prob"].view_as(mask)
         steps = mask.sum(-1).clamp(min=1) if self.mean else 1
