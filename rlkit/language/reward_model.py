@@ -172,9 +172,10 @@ def distinct(texts: TensorDict) -> tuple[TensorDict, Tensor]:
 def as_written(prompt: str, text: str, drops_space: bool) -> Prompt:
     """A completion with its special tokens as ordinary text: a policy spelled them.
 
-    drops_space: a policy's text lacks its first space, so that only the prompt tells whether there was one.
+    drops_space: a policy's text lacks its first space, so that only the prompt tells whether there was one. A text that
+    begins with several is indented, and stays as it is.
     """
-    if drops_space and not rendered(prompt) and not rendered(text):
+    if drops_space and not text.startswith("  ") and not rendered(prompt) and not rendered(text):
         words = text.lstrip(" ")
         text = words if not words or prompt[-1:].isspace() or words[0].isspace() else f" {words}"
     return text if isinstance(text, Prompt) else data(text)

@@ -69,6 +69,16 @@ def test_a_reward_model_reads_a_decoded_answer_as_the_answer_of_a_file(kind: str
             assert [tokenizer.core.id_to_token(i) for i in ids] == [*pieces, "</s>"]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_reward_model_reads_indented_texts_as_they_are(kind: str) -> None:
+    policy = LanguageModel.fresh(sentence_piece(kind), width=32, layers=1, heads=2, inner=48, context=64)
+    judge, texts = RewardModel.on(policy, False), ["  24", "    24"]
+    for prompt in ("48/2=", "48/2=\n"):
+        prompts = [Prompt(prompt)] * 2
+        assert written(judge, prompts, texts) == written(policy, prompts, texts)
+        assert len({*map(tuple, written(judge, prompts, texts))}) == 2
+
+
 def test_a_tokenizer_of_bytes_that_puts_a_space_before_a_text_puts_none_before_an_answer() -> None:
     policy = model()
     policy.tokenizer = copy.deepcopy(TOKENIZER)
