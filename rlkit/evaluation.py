@@ -206,12 +206,19 @@ def write(subject: Subject, found: Report, scores: Scores, asked: Evaluate) -> P
         make_way(subject, asked.split)
     name = "" if own else subject.checkpoint
     report = place(subject.folder, "evaluation", "json", asked.split, name)
-    write_atomically(report, json.dumps(found, indent=1) + "\n")
+    told = json.dumps(found, indent=1) + "\n"
     if not scores.samples:
+        write_atomically(report, told)
         return None
-    lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in scores.samples]
     path = place(subject.folder, "completions", "jsonl", asked.split, name)
-    write_atomically(path, "".join(lines))
+    with replacing(path) as answers:
+        for record in scores.samples:
+            answers.write((json.dumps(record, ensure_ascii=False) + "\n").encode("utf-8", "replace"))
+        answers.flush()
+        with replacing(report) as file:
+            file.write(told.encode())
+            file.flush()
+            path.unlink(missing_ok=True)  # killed between the two files, it leaves no answers of an earlier evaluation
     return subject.called / path.name
 
 
@@ -229,6 +236,7 @@ def make_way(subject: Subject, split: Split) -> None:
     own = place(subject.folder, "evaluation", "json", split, was)
     if own.is_file() and own.stat().st_mtime >= path.stat().st_mtime:
         return  # that checkpoint was measured again meanwhile
+    place(subject.folder, "completions", "jsonl", split, was).unlink(missing_ok=True)  # of an older evaluation
     for what, ending in (("evaluation", "json"), ("completions", "jsonl")):
         before, after = (place(subject.folder, what, ending, split, name) for name in ("", was))
         if before.is_file():
