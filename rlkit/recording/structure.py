@@ -58,8 +58,9 @@ def dense(x: Tensor, path: str) -> Tensor:
 def of_array(x: NDArray[Any], path: str) -> Tensor:
     try:
         return torch.from_numpy(x)
-    except TypeError:
-        raise UserError(f"a checkpoint cannot hold the array {path} ({x.dtype}): keep one of a type of torch") from None
+    except (TypeError, ValueError):  # ValueError: of another byte order
+        keep = "keep one of a type of torch, in native byte order"
+        raise UserError(f"a checkpoint cannot hold the array {path} ({x.dtype}): {keep}") from None
 
 
 def decode(value: object, tensors: dict[str, Tensor], found: dict[int | str, object] | None = None) -> object:

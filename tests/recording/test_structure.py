@@ -71,6 +71,7 @@ def test_more_tensors_than_a_file_can_name_are_one_line(tmp_path: Path, monkeypa
         (np.ones(2, dtype=np.complex128), "complex128, strided"),
         (np.ones(2, dtype=np.longdouble), "the array.*longdouble|the array.*float128"),
         (np.array(["text"]), "the array.*<U4"),
+        (np.ones(2, np.dtype(np.float32).newbyteorder()), "the array.*[<>]f4.*in native byte order"),
     ],
 )
 def test_what_a_file_cannot_hold_is_one_line(value: object, words: str, tmp_path: Path) -> None:
