@@ -25,6 +25,7 @@ from rlkit.settings.moved import entries, parts
 from rlkit.settings.repeat import MOVABLE, RESUMABLE
 
 MOST = 1 << 24  # bytes that are read of a file at a time; the author of the folder decides how large it is
+LAST = 1 << 16  # bytes before a place in a file that are compared, to know that it is the same file still
 QUIET = 60.0  # seconds without a new line after which one looks whether a process still writes to the folder
 
 
@@ -199,23 +200,31 @@ def metrics(folder: Path, request: Json) -> Json:
     """{"file"?, "offset"?}: the next whole lines after that byte; from the first where the file is another one."""
     try:
         with opened(folder / "metrics.jsonl") as file:
-            name = identity(file)
-            offset = int(number(request, "offset", 0, 2**53)) if request.get("file") == name else 0
+            offset = int(number(request, "offset", 0, 2**53)) if request.get("file") else 0
+            if request.get("file") != identity(file, offset):
+                offset = 0
             file.seek(offset)
             found = file.read(MOST)
+            end = found.rfind(b"\n") + 1
+            after = offset + (end or (len(found) if len(found) == MOST else 0))  # without an end it is not a line
+            name = identity(file, after)
     except OSError:  # it is not there, or no longer
         return {"file": "", "offset": 0, "from": 0, "lines": []}
-    end = found.rfind(b"\n") + 1
     lines = [_numbers(held) for line in io.BytesIO(found[:end]) if (held := record(line)) is not None]
-    passed = end or (len(found) if len(found) == MOST else 0)  # so much without a line break is not a line
-    return {"file": name, "offset": offset + passed, "from": offset, "lines": lines}
+    return {"file": name, "offset": after, "from": offset, "lines": lines}
 
 
-def identity(file: BinaryIO) -> str:
-    """What tells a file from another one: a new file of this name may have the number of one that was removed."""
+def identity(file: BinaryIO, offset: int) -> str:
+    """What tells a file that was read up to this byte from another one, which may have the number of a removed file.
+
+    A resumed run writes its file anew: with the same first line, and others before that byte.
+    """
+    start = max(0, offset - LAST)
+    file.seek(0)
     first = file.readline(LONGEST)
-    mark = hashlib.blake2b(first, digest_size=8).hexdigest() if first.endswith(b"\n") else ""
-    return f"{os.fstat(file.fileno()).st_ino}-{mark}"
+    file.seek(start)
+    marks = [hashlib.blake2b(held, digest_size=8).hexdigest() for held in (first, file.read(offset - start))]
+    return "-".join([str(os.fstat(file.fileno()).st_ino), *marks])
 
 
 def changed(path: Path) -> float:
