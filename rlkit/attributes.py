@@ -1,24 +1,15 @@
-"""Attributes beside an object's state_dict: whether one is state, whether it changed, saving and restoring."""
+"""Attributes beside an object's state_dict: whether one is state, saving and restoring."""
 
-import hashlib
-import logging
 import random
-from array import array
 from collections import deque
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from collections.abc import Set as AbstractSet
-from functools import partial
 from io import IOBase
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
-from tensordict import TensorDictBase
 from torch import Tensor, nn
-
-from rlkit import shards
 
 VIEWS = (KeysView, ValuesView, ItemsView)
 COLLECTIONS = (dict, list, tuple, AbstractSet, deque, *VIEWS)
@@ -28,15 +19,13 @@ STATE = (Tensor, nn.Module, np.ndarray, Iterator, *RANDOM)
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 NUMBERS = {bool, int, float}
 NUMBER = (bool, int, float, np.number, np.bool_)
+FLAT = frozenset(PLAIN) - {bytes}  # types whose objects are looked at together
 NODES = 10**6  # most objects that are examined; those beyond count as unchanged, and not as state
 TORCH = frozenset(vars(nn.Module()))  # attributes of every module: parameters, children, hooks
 
 
 class Derived:
     """Base class of objects that are recomputed from saved state when needed, such as weights in another precision."""
-
-
-UNSEEN = (Derived, logging.Logger, logging.Handler)  # loggers are changed by others, and no result depends on them
 
 
 def is_state(x: object, known: AbstractSet[int] = frozenset()) -> bool:
@@ -46,16 +35,18 @@ def is_state(x: object, known: AbstractSet[int] = frozenset()) -> bool:
     contains one. A class, an open file, and a module without parameters and buffers (nn.MSELoss) are not state.
     """
     seen: dict[int, object] = {}  # the collections themselves, too: the id of one that is gone is given to another
-    waiting = [x]
+    waiting: deque[Any] = deque([(x,)])
     while waiting and len(seen) < NODES:
-        item = waiting.pop()
-        if id(item) in known or id(item) in seen:
+        item = waiting.popleft()
+        if id(item) in seen:
             continue
-        if isinstance(item, COLLECTIONS):
-            seen[id(item)] = item
-            waiting += item.values() if isinstance(item, dict) else item
-        elif _is_state(item):
+        seen[id(item)] = item
+        inner = item.values() if isinstance(item, dict) else item
+        parts = [part for part in inner if type(part) not in FLAT and id(part) not in known]
+        collections = [part for part in parts if isinstance(part, COLLECTIONS)]
+        if len(collections) < len(parts) and any(_is_state(x) for x in parts if not isinstance(x, COLLECTIONS)):
             return True
+        waiting += collections
     return False
 
 
@@ -74,94 +65,6 @@ def unsaved_in(x: object, depth: int = 20) -> str:
     found = next((item for item in inner if not _is_data(item)), None)
     nested = depth > 0 and type(found) in (list, tuple, dict)
     return unsaved_in(found, depth - 1) if nested else "" if found is None else type(found).__name__
-
-
-def digest(x: object, known: AbstractSet[int] = frozenset()) -> str:
-    """A fingerprint of everything reachable from an object; objects in `known` (ids) count only by their presence.
-
-    Collections and attributes are visited. Of objects that cannot be examined (a file, a lock) only the type counts.
-    """
-    found = hashlib.sha1(usedforsecurity=False)  # the fastest of the library's that no accident deceives
-    seen: dict[int, object] = {}  # as in is_state
-    waiting = [x]
-    for _ in range(NODES):
-        if not waiting:
-            break
-        item = waiting.pop()
-        found.update(f"{type(item).__qualname__}:".encode())
-        if isinstance(item, PLAIN) and not isinstance(item, bytes):
-            found.update(f"{item!r};".encode())
-        elif id(item) not in known and id(item) not in seen:
-            seen[id(item)] = item
-            if (content := _content(item)) is not None:
-                found.update(content)
-            waiting += _inside(item)
-    return found.hexdigest()
-
-
-def _content(x: object) -> memoryview | None:
-    """The bytes of a tensor or an array, without a copy if they are contiguous."""
-    if isinstance(x, bytes | bytearray | array):
-        return _bytes(np.frombuffer(x, np.uint8))
-    if isinstance(x, np.ndarray | np.generic) and not x.dtype.hasobject:
-        return _bytes(np.asarray(x))
-    if isinstance(x, Tensor) and _has_bytes(x):
-        # First viewed as bytes: NumPy lacks bfloat16.
-        whole = shards.mine(x.detach()).resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
-        return _bytes(whole.cpu().numpy())
-    return None
-
-
-def _bytes(x: npt.NDArray[Any]) -> memoryview:
-    return np.ascontiguousarray(x).reshape(-1).view(np.uint8).data if x.nbytes else memoryview(b"")
-
-
-def _has_bytes(x: Tensor) -> bool:
-    return x.layout is torch.strided and not x.is_quantized and x.device.type != "meta"
-
-
-def _inside(x: object) -> list[Any]:
-    """The parts of an object, in a deterministic order."""
-    if isinstance(x, (type, ModuleType, *UNSEEN)):
-        return []
-    if isinstance(x, RANDOM):
-        return [state_of(x)]
-    if isinstance(x, Tensor):
-        return [str(x.dtype), *x.shape]
-    if type(x).__module__.startswith("torch.distributed."):  # what FSDP2 notes of its passes
-        return []
-    if isinstance(x, TensorDictBase):  # its attributes are notes of its own about what was done with it
-        return [*x.batch_size, *(part for pair in x.items(include_nested=True, leaves_only=True) for part in pair)]
-    if isinstance(x, np.ndarray | np.generic):
-        return [str(x.dtype), *x.shape, x.tolist() if x.dtype.hasobject else None, *_attributes(x)]
-    if isinstance(x, FunctionType):
-        if plain := vars(x).get("_torchdynamo_orig_callable"):  # by torch.compile, which keeps its caches in the rest
-            return [plain]
-        cells = [_attributes(cell) for cell in x.__closure__ or ()]
-        return [*cells, x.__defaults__, x.__kwdefaults__, vars(x)]
-    if isinstance(x, partial):
-        return [x.func, x.args, x.keywords, vars(x)]
-    if isinstance(x, MethodType | BuiltinFunctionType):
-        return [x.__self__]  # the object, or the module
-    if isinstance(x, set | frozenset):
-        return [len(x), *sorted(x, key=_rank), *_attributes(x)]
-    if isinstance(x, dict):
-        return [part for pair in x.items() for part in pair] + _attributes(x)
-    if isinstance(x, (list, tuple, deque, AbstractSet)):
-        return [len(x), *x, *_attributes(x)]
-    return _attributes(x) or ([repr(x)] if isinstance(x, Iterator) else [])  # itertools.count tells its number
-
-
-def _rank(x: object) -> tuple[int, str]:
-    """A place among the members of a set that is the same in an equal set; -1 and -2 have one hash."""
-    return hash(x), repr(x) if isinstance(x, PLAIN) else ""
-
-
-def _attributes(x: object) -> list[Any]:
-    names = [key for kind in type(x).__mro__ for key in vars(kind).get("__slots__", ()) if not key.startswith("__")]
-    names += ["cell_contents"] if type(x).__name__ == "cell" else []  # what a function has closed over
-    held = {key: getattr(x, key) for key in names if hasattr(x, key)} | (vars(x) if hasattr(x, "__dict__") else {})
-    return [part for pair in held.items() for part in pair]
 
 
 def can_be_saved(x: object) -> bool:

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from rlkit import attributes, ranks, shards
 from rlkit.api import Algorithm, Env, State
-from rlkit.attributes import COLLECTIONS, PLAIN, STATE, TORCH, can_be_saved, digest, form, is_state
+from rlkit.attributes import COLLECTIONS, PLAIN, STATE, TORCH, can_be_saved, form, is_state
 from rlkit.errors import UserError
+from rlkit.fingerprint import digest
 from rlkit.finite import leaves
 from rlkit.seeding import generators
 

@@ -17,7 +17,7 @@ from support.state import BECOME, CHANGING, REPLACED, Helper, add, holding
 
 from rlkit import policies
 from rlkit.api import UserError
-from rlkit.attributes import digest
+from rlkit.fingerprint import digest
 from rlkit.held import check_saved, fingerprints
 from rlkit.progress import Progress, restore, save
 from rlkit.recording import checkpoint
