@@ -9,12 +9,13 @@ from functools import cache
 from types import FunctionType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from rlkit import attributes, ranks, shards
 from rlkit.api import Algorithm, Env, State
-from rlkit.attributes import COLLECTIONS, PLAIN, STATE, TORCH, can_be_saved, form, is_state
+from rlkit.attributes import COLLECTIONS, PLAIN, RANDOM, STATE, TORCH, can_be_saved, form, is_state
 from rlkit.errors import UserError
 from rlkit.fingerprint import digest
 from rlkit.finite import leaves
@@ -200,11 +201,16 @@ def fingerprints(algo: Algorithm, env: Env) -> dict[str, str]:
 
 
 def extent(x: object) -> str:
-    """`form`; of a module or an optimizer that torch restores also how much it holds, which must stay the same."""
+    """`form`, and what else must stay the same: how much a module or an optimizer that torch restores holds.
+
+    Of a generator of NumPy it is how many others it has spawned, which its state lacks.
+    """
     if isinstance(x, torch.optim.Optimizer) and _by_torch(type(x).load_state_dict):
         return (
             f"{form(x)} with groups of {' + '.join(str(len(group['params'])) for group in x.param_groups)} parameters"
         )
+    if isinstance(x, np.random.Generator) and isinstance(seeds := x.bit_generator.seed_seq, np.random.SeedSequence):
+        return form(x) + (f" that has spawned {seeds.n_children_spawned}" if seeds.n_children_spawned else "")
     if not isinstance(x, nn.Module):
         return form(x)
     modules = list(x.modules())
@@ -255,6 +261,8 @@ def inside(part: object) -> Iterator[tuple[str, object]]:
             is_number = not is_state(x) and can_be_saved(x) and not (torchs and key.startswith("_"))
             if key not in held and (is_number or key in added):
                 yield key, x
+    elif isinstance(part, RANDOM):  # of a class of the user's: its state has what the library's class holds
+        yield from ((key, x) for key, x in held_by(part).items() if key != "gauss_next")
 
 
 def added_to(part: object) -> set[str]:

@@ -1,5 +1,6 @@
 """State that a checkpoint would lose is refused by name: before the run, or as soon as it changes."""
 
+import random
 import re
 from collections import Counter
 from operator import attrgetter
@@ -141,6 +142,28 @@ def test_a_subclass_of_a_part_of_a_library_that_adds_nothing_is_of_no_concern(
     for _ in range(12):
         iterate(algo, env)
     save(tmp_path, algo, env, progress)
+
+
+class Counted(random.Random):
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.count = 0
+
+
+def test_what_a_class_adds_to_a_generator_is_refused_unless_it_is_named(tmp_path: Path) -> None:
+    algo, env = holding("luck", Counted(0), saved=("luck",))
+    progress = Progress(held=fingerprints(algo, env))
+    algo.luck.gauss()  # which keeps the second of two numbers
+    save(tmp_path, algo, env, progress)
+    algo.luck.count += 1
+    refused(tmp_path, algo, env, progress, r"luck\.count")
+    algo, env = holding("luck", Counted(0), saved=("luck", "luck.count"))
+    progress = Progress(held=fingerprints(algo, env))
+    algo.luck.count += 1
+    save(tmp_path, algo, env, progress)
+    again, second = holding("luck", Counted(1), saved=("luck", "luck.count"))
+    restore(tmp_path, again, second)
+    assert again.luck.count == 1 and again.luck.gauss() == algo.luck.gauss()
 
 
 def test_a_buffer_that_no_state_dict_holds_is_refused(tmp_path: Path) -> None:

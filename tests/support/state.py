@@ -147,6 +147,12 @@ def optimizer(*groups: torch.Tensor) -> torch.optim.Optimizer:
     return torch.optim.SGD([{"params": [torch.nn.Parameter(x)]} for x in groups], lr=0.1)
 
 
+def parent() -> np.random.Generator:
+    found = np.random.default_rng(0)
+    found.spawn(2)
+    return found
+
+
 OTHER: dict[str, tuple[Any, Any, str, str]] = {  # what could not be put back, and the words for both
     "a shape": (torch.zeros(2), torch.zeros(3), r"a tensor of float32 and shape \(2,\)", r"a .* and shape \(3,\)"),
     "a precision": (torch.zeros(2), torch.zeros(2).double(), "a tensor of float32 .*", "a tensor of float64 .*"),
@@ -155,6 +161,7 @@ OTHER: dict[str, tuple[Any, Any, str, str]] = {  # what could not be put back, a
     "a tuple": ([1], (1,), "a list", "a tuple"),
     "a dictionary": (Counter(), {}, "a Counter", "a dict"),
     "a text": (1, "a", "a number", "a str"),
+    "a generator with children": (np.random.default_rng(0), parent(), "a Generator", "a Generator that has spawned 2"),
     "another generator": (np.random.default_rng(0), random.Random(0), "a Generator", "a Random"),
     "something": (None, 3, "None", "a number"),
     "a module": (None, torch.nn.Linear(2, 2), "None", "a Linear .*"),
