@@ -11,6 +11,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import ranks
+from rlkit.api import Tokens
 from rlkit.buffers import in_parts, last_step
 from rlkit.disk import is_file
 from rlkit.errors import UserError
@@ -20,6 +21,7 @@ from rlkit.language.backbone import THOUGHTS, Backbone, opened
 from rlkit.language.files import read_json
 from rlkit.language.model import LanguageModel
 from rlkit.language.sharding import share_head
+from rlkit.language.tokenizer import Tokenizer
 from rlkit.paths import home
 from rlkit.prompts import Prompt, Turn, cut, data, rendered
 from rlkit.terminal import warn
@@ -104,7 +106,7 @@ class RewardModel(Backbone):
         return reward[:, 0]
 
     def encode(self, prompts: Sequence[str], completions: Sequence[str]) -> TensorDict:
-        """See `Backbone.encode`. A text of a policy and the same text of a file are the same tokens."""
+        """See `Backbone.encode`. What a policy wrote (`undropped`) and the same text of a file are the same tokens."""
         drops = self.tokenizer.drops_space
         both = zip(prompts, completions, strict=True)
         return super().encode(prompts, [as_written(prompt, text, drops) for prompt, text in both])
@@ -151,7 +153,8 @@ class RewardModel(Backbone):
         written = self.writer.generate(prompts, repeats, max_tokens, greedy, forbid_first, generator, stop)
         repeated = [prompt for prompt in prompts for _ in range(repeats)]
         texts = zip(repeated, self.decode(written), strict=True)
-        completions = [begun(prompt, cut(text, stop)) for prompt, text in texts]
+        drops = drops_space(self.writer.tokenizer)
+        completions = [undropped(prompt, begun(prompt, cut(text, stop)), drops) for prompt, text in texts]
         rows: TensorDict = self.encode(repeated, completions).unflatten(0, (len(prompts), repeats))
         return rows
 
@@ -186,6 +189,15 @@ def begun(prompt: str, text: str) -> str:
     return f"{''.join(opened(prompt, THOUGHTS))}{text}" if rendered(prompt) else text
 
 
+def drops_space(tokens: Tokens) -> bool:
+    return isinstance(tokens, Tokenizer) and tokens.drops_space
+
+
+def undropped(prompt: str, text: str, drops_space: bool) -> str:
+    """What a policy wrote, with the space that its decoder left out of an indented text; see `as_written`."""
+    return f" {text}" if drops_space and text.startswith(" ") and not rendered(prompt) else text
+
+
 @cache
 def tell_cut(name: str, context: int) -> None:
     """Say once that a text is too long."""
@@ -208,9 +220,14 @@ class LearnedReward:
 
     def __init__(self, folder: str | Path) -> None:
         self.model = RewardModel.load(folder).requires_grad_(False)
+        self.drops = False  # whether the texts that it reads lack a first space
+
+    def reads(self, tokens: Tokens) -> None:
+        self.drops = drops_space(tokens)
 
     def __call__(self, prompts: list[str], completions: list[str], **columns: object) -> list[float | None]:
-        whole = [begun(prompt, text) for prompt, text in zip(prompts, completions, strict=True)]
+        both = zip(prompts, completions, strict=True)
+        whole = [undropped(prompt, begun(prompt, text), self.drops) for prompt, text in both]
         return [*self.model.judge(self._as_its_own(prompts), whole).tolist()]
 
     def _as_its_own(self, prompts: Sequence[str]) -> Sequence[str]:

@@ -120,7 +120,7 @@ class TextEnv(InWords):
         columns = dict.fromkeys(key for found in self.problems.values() for each in found for key in each.given())
         for functions in (self.rewards, self.measuring):
             functions.check_columns(columns)
-            functions.prepare(prompts, self.max_tokens, self.device)
+            functions.prepare(prompts, self.max_tokens, self.device, writing(policy).tokenizer)
 
     def learned(self, group: int) -> Work:
         """The work of learning in one iteration; a demonstration counts as the longest completion."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rlkit import returns
-from rlkit.api import Judges
+from rlkit.api import Judges, Tokens
 from rlkit.scores import Sample, Scores
 from rlkit.text.grader import BUILT_IN, correct
 from rlkit.text.judging import Judge
@@ -42,10 +42,10 @@ class Measuring:
         if self.judge is not None:
             self.judge.check()
 
-    def prepare(self, prompts: Sequence[str], max_tokens: int, device: torch.device) -> None:
-        """Move models to the device, and refuse prompts that are too long for them."""
+    def prepare(self, prompts: Sequence[str], max_tokens: int, device: torch.device, tokens: Tokens) -> None:
+        """See `Rewards.prepare`."""
         for functions in (self.graded, self.beside):
-            functions.prepare(prompts, max_tokens, device)
+            functions.prepare(prompts, max_tokens, device, tokens)
 
     def scores(
         self,

@@ -7,6 +7,7 @@ from typing import Protocol, runtime_checkable
 import torch
 
 from rlkit import outside
+from rlkit.api import Tokens
 from rlkit.errors import UserError
 from rlkit.named import Load, named
 from rlkit.text.grader import BUILT_IN
@@ -22,6 +23,15 @@ class PlacedReward(Protocol):
 
     def prepare(self, prompts: Sequence[str], max_tokens: int, device: torch.device) -> None:
         """Move to the device, and refuse prompts that are too long for it."""
+        ...
+
+
+@runtime_checkable
+class ReadsPolicies(Protocol):
+    """A reward function that has to know how the texts that it reads were decoded."""
+
+    def reads(self, tokens: Tokens) -> None:
+        """The texts to come are those of a policy with this tokenizer."""
         ...
 
 

@@ -11,10 +11,11 @@ from typing import TypeGuard
 import numpy as np
 import torch
 
+from rlkit.api import Tokens
 from rlkit.errors import RewardFailed
 from rlkit.text.given import alike, called, listed, name_of, refuse_async, shown
 from rlkit.text.problems import Problem
-from rlkit.text.rewards import PlacedReward, Reward
+from rlkit.text.rewards import PlacedReward, ReadsPolicies, Reward
 
 LARGEST = 1e18  # largest reward: the squares of rewards must fit into float32, for their deviation
 ALLOWED = "a number from -1e18 to 1e18"
@@ -57,11 +58,13 @@ class Rewards:
             refuse_async(f"reward {name}", function)
             _check_signature(function, name, columns)
 
-    def prepare(self, prompts: Sequence[str], max_tokens: int, device: torch.device) -> None:
-        """Move models to the device, and refuse prompts that are too long for them."""
+    def prepare(self, prompts: Sequence[str], max_tokens: int, device: torch.device, tokens: Tokens) -> None:
+        """Move models to the device, refuse prompts that are too long for them, and tell them whose texts they read."""
         for function in self.functions:
             if isinstance(function, PlacedReward):
                 function.prepare(prompts, max_tokens, device)
+            if isinstance(function, ReadsPolicies):
+                function.reads(tokens)
 
     def __call__(self, prompts: Sequence[str], completions: Sequence[str], columns: Columns) -> Scored:
         """Score N completions; columns: further arguments of the functions, [N] each.

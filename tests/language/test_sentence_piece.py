@@ -4,13 +4,14 @@ import copy
 from pathlib import Path
 
 import pytest
+import torch
 from support.sentence_pieces import sentence_piece
 from support.small_model import TOKENIZER, model
 from tokenizers import decoders, pre_tokenizers
 
 from rlkit.language.apart import read_apart
 from rlkit.language.model import LanguageModel
-from rlkit.language.reward_model import RewardModel
+from rlkit.language.reward_model import LearnedReward, RewardModel
 from rlkit.prompts import Prompt, Turn, data, joined
 
 KINDS = ["first", "always", "legacy"]
@@ -70,13 +71,24 @@ def test_a_reward_model_reads_a_decoded_answer_as_the_answer_of_a_file(kind: str
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_reward_model_reads_indented_texts_as_they_are(kind: str) -> None:
-    policy = LanguageModel.fresh(sentence_piece(kind), width=32, layers=1, heads=2, inner=48, context=64)
-    judge, texts = RewardModel.on(policy, False), ["  24", "    24"]
+def test_a_reward_model_reads_indented_texts_as_they_are(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = sentence_piece(kind)
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    tokenizer.core.decoder = decoders.Sequence(steps)
+    policy = LanguageModel.fresh(tokenizer, width=32, layers=1, heads=2, inner=48, context=64)
+    judge, texts = RewardModel.on(policy, False), ["  24", "   24", "     24"]
+    monkeypatch.setattr(RewardModel, "load", lambda folder: judge)
+    reward, read = LearnedReward("anywhere"), []
+    reward.reads(policy.tokenizer)
+    monkeypatch.setattr(judge, "judge", lambda prompts, found: read.extend(found) or torch.zeros(len(found)))
     for prompt in ("48/2=", "48/2=\n"):
-        prompts = [Prompt(prompt)] * 2
+        prompts = [Prompt(prompt)] * len(texts)
         assert written(judge, prompts, texts) == written(policy, prompts, texts)
-        assert len({*map(tuple, written(judge, prompts, texts))}) == 2
+        assert len({*map(tuple, written(judge, prompts, texts))}) == len(texts)
+        decoded = policy.decode(policy.encode(prompts, texts))
+        assert decoded == [text[1:] for text in texts]
+        reward([*prompts], decoded)
+    assert read == [*texts, *texts]
 
 
 def test_a_tokenizer_of_bytes_that_puts_a_space_before_a_text_puts_none_before_an_answer() -> None:

@@ -267,6 +267,15 @@ def test_a_reward_without_a_chat_template_judges_no_conversations(tmp_path: Path
         reward.prepare([Prompt("[INST] 2 + 3? [/INST]", turns=turns)], 8, torch.device("cpu"))
 
 
+def test_a_reward_model_learns_whose_texts_it_reads(tmp_path: Path) -> None:
+    policy = LanguageModel.load("tiny")
+    RewardModel.on(policy, writes=False).save(tmp_path)
+    reward, told = LearnedReward(tmp_path), []
+    reward.reads = told.append  # type: ignore[method-assign,assignment]
+    TextEnv({"train": [Problem("2 + 3?", "5")]}, 1, 0, rewards=[reward]).check(policy)
+    assert told == [policy.tokenizer]
+
+
 def test_a_reward_that_was_trained_on_conversations_and_is_given_plain_prompts_is_told(
     talking: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
