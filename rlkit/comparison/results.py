@@ -132,10 +132,12 @@ def referred(records: Sequence[Record]) -> Scale | None:
 
 
 def estimate(statistic: Statistic, *groups: Sequence[Array]) -> Estimate:
-    """A statistic with its interval over seeds."""
-    bounds = run_statistics.interval(statistic, *groups)
+    """A statistic with its interval over seeds, which depends on no order of seeds and environments."""
+    cells = sorted([np.sort(x).tolist() for x in cell] for cell in zip(*groups, strict=True))
+    ordered = [[np.array(x) for x in group] for group in zip(*cells, strict=True)]
+    bounds = run_statistics.interval(statistic, *ordered)
     low, high = (None, None) if bounds is None else (float(bounds[0]), float(bounds[1]))
-    return {"value": float(statistic(*groups)), "low": low, "high": high}
+    return {"value": float(statistic(*ordered)), "low": low, "high": high}
 
 
 def cell(runs: Sequence[Record], reference: Scale | None) -> Cell:

@@ -298,6 +298,16 @@ def test_a_quiet_comparison_prints_nothing_in_a_notebook(
     assert not shown and not capsys.readouterr().out
 
 
+def test_no_number_depends_on_the_order_of_seeds_and_environments() -> None:
+    draw = np.random.default_rng(0)
+    cells = {f"{algo}_{env}": draw.normal(size=n).tolist() for algo, n in (("a", 4), ("b", 5)) for env in "xyz"}
+    one = compute(grid(**cells))
+    other = compute(grid(**{name: cells[name][::-1] for name in reversed(cells)}))
+    assert one["overall"] == other["overall"] and one["algos"] == other["algos"]
+    for mine, theirs in zip(one["improvement"], other["improvement"], strict=True):
+        assert {**mine, "envs": {}} == {**theirs, "envs": {}}
+
+
 def test_a_number_that_is_small_beside_others_is_not_written_as_zero() -> None:
     digits = words.digits_of([1234.5, 0.0004, -0.04, 0.0, -0.0, 1e-17])
     assert [words.figure(x, digits) for x in (1234.5, 0.0004, -0.04, 0.0, -0.0, 1e-17)] == [
