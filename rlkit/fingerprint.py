@@ -62,7 +62,7 @@ def digest(x: object, known: AbstractSet[int] = frozenset()) -> str:
             break
         item, parts = (waiting or later).popleft(), []
         found.update(f"{type(item).__qualname__}:".encode())
-        if isinstance(item, PLAIN) and not isinstance(item, bytes):
+        if is_value(item):
             found.update(f"{item!r};".encode())
         elif id(item) in seen:
             found.update(f"{seen[id(item)]};".encode())
@@ -73,6 +73,13 @@ def digest(x: object, known: AbstractSet[int] = frozenset()) -> str:
                 found.update(content)
             parts = _inside(item)
     return found.hexdigest()
+
+
+def is_value(x: object) -> bool:
+    """Whether the repr of an object tells all of it: equal ones may be one object or several."""
+    if isinstance(x, PLAIN):
+        return not isinstance(x, bytes)
+    return isinstance(x, WRITTEN) and not hasattr(x, "__dict__")
 
 
 def _content(x: object) -> memoryview | None:

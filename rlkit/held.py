@@ -4,6 +4,7 @@ So is what a checkpoint would hold of one rank alone.
 """
 
 import dis
+import random
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from types import FunctionType
@@ -133,8 +134,9 @@ def in_saved(algo: Algorithm, env: Env) -> set[int]:
     saved = named(algo, algo.saved).values()
     modules = [module for x in saved if isinstance(x, nn.Module) for module in x.modules()]
     tensors = tensors_of(modules)
+    bits = [x.bit_generator for x in saved if isinstance(x, np.random.Generator)]
     always = (algo, env, *generators(algo).values(), *generators(algo.policy).values())
-    return {id(x) for x in (*saved, *modules, *tensors, *always) if not isinstance(x, REPLACED)}
+    return {id(x) for x in (*saved, *modules, *tensors, *bits, *always) if not isinstance(x, REPLACED)}
 
 
 def tensors_of(modules: Iterable[nn.Module]) -> list[Tensor]:
@@ -261,6 +263,8 @@ def inside(part: object) -> Iterator[tuple[str, object]]:
             is_number = not is_state(x) and can_be_saved(x) and not (torchs and key.startswith("_"))
             if key not in held and (is_number or key in added):
                 yield key, x
+    elif isinstance(part, random.Random) and type(part).getstate is not random.Random.getstate:
+        return  # its class knows what it adds
     elif isinstance(part, RANDOM):  # of a class of the user's: its state has what the library's class holds
         yield from ((key, x) for key, x in held_by(part).items() if key != "gauss_next")
 

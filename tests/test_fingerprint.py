@@ -78,6 +78,11 @@ def test_a_set_of_what_refers_back_has_a_fingerprint() -> None:
     assert digest(nodes[0]) != before
 
 
+def test_equal_values_may_be_one_object_or_several() -> None:
+    one = timedelta(1)
+    assert digest([one, one]) == digest([timedelta(1), timedelta(hours=24)]) != digest([one, timedelta(2)])
+
+
 def test_the_order_of_a_set_does_not_count() -> None:
     members: list[Any] = [-1, -2, "a", (1, "b"), frozenset([2]), None]
     there = set()

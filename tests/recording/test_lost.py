@@ -166,6 +166,25 @@ def test_what_a_class_adds_to_a_generator_is_refused_unless_it_is_named(tmp_path
     assert again.luck.count == 1 and again.luck.gauss() == algo.luck.gauss()
 
 
+class Complete(Counted):
+    def getstate(self) -> tuple[Any, ...]:
+        return (*super().getstate(), self.count)
+
+    def setstate(self, state: tuple[Any, ...]) -> None:
+        super().setstate(state[:3])
+        self.count = state[3]
+
+
+def test_what_a_generator_saves_itself_and_a_second_name_of_its_bits_are_of_no_concern(tmp_path: Path) -> None:
+    algo, env = holding("luck", Complete(0), saved=("luck", "draw"))
+    algo.draw = np.random.default_rng(0)
+    algo.bits = algo.draw.bit_generator
+    progress = Progress(held=fingerprints(algo, env))
+    algo.luck.count += 1
+    algo.bits.random_raw()
+    save(tmp_path, algo, env, progress)
+
+
 def test_a_buffer_that_no_state_dict_holds_is_refused(tmp_path: Path) -> None:
     algo, env = holding("memory", None)
     algo.policy.register_buffer("average", torch.zeros(3), persistent=False)
