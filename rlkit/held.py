@@ -4,7 +4,6 @@ So is what a checkpoint would hold of one rank alone.
 """
 
 import dis
-import random
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from types import FunctionType
@@ -263,8 +262,6 @@ def inside(part: object) -> Iterator[tuple[str, object]]:
             is_number = not is_state(x) and can_be_saved(x) and not (torchs and key.startswith("_"))
             if key not in held and (is_number or key in added):
                 yield key, x
-    elif isinstance(part, random.Random) and type(part).getstate is not random.Random.getstate:
-        return  # its class knows what it adds
     elif isinstance(part, RANDOM):  # of a class of the user's: its state has what the library's class holds
         yield from ((key, x) for key, x in held_by(part).items() if key != "gauss_next")
 

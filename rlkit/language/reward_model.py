@@ -222,7 +222,7 @@ class LearnedReward:
         self.model = RewardModel.load(folder).requires_grad_(False)
         self.drops = False  # whether the texts that it reads lack a first space
 
-    def reads(self, tokens: Tokens) -> None:
+    def read_texts_of(self, tokens: Tokens) -> None:
         self.drops = drops_space(tokens)
 
     def __call__(self, prompts: list[str], completions: list[str], **columns: object) -> list[float | None]:

@@ -30,7 +30,7 @@ class PlacedReward(Protocol):
 class ReadsPolicies(Protocol):
     """A reward function that has to know how the texts that it reads were decoded."""
 
-    def reads(self, tokens: Tokens) -> None:
+    def read_texts_of(self, tokens: Tokens) -> None:
         """The texts to come are those of a policy with this tokenizer."""
         ...
 

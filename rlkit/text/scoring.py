@@ -64,7 +64,7 @@ class Rewards:
             if isinstance(function, PlacedReward):
                 function.prepare(prompts, max_tokens, device)
             if isinstance(function, ReadsPolicies):
-                function.reads(tokens)
+                function.read_texts_of(tokens)
 
     def __call__(self, prompts: Sequence[str], completions: Sequence[str], columns: Columns) -> Scored:
         """Score N completions; columns: further arguments of the functions, [N] each.

@@ -79,7 +79,7 @@ def test_a_reward_model_reads_indented_texts_as_they_are(kind: str, monkeypatch:
     judge, texts = RewardModel.on(policy, False), ["  24", "   24", "     24"]
     monkeypatch.setattr(RewardModel, "load", lambda folder: judge)
     reward, read = LearnedReward("anywhere"), []
-    reward.reads(policy.tokenizer)
+    reward.read_texts_of(policy.tokenizer)
     monkeypatch.setattr(judge, "judge", lambda prompts, found: read.extend(found) or torch.zeros(len(found)))
     for prompt in ("48/2=", "48/2=\n"):
         prompts = [Prompt(prompt)] * len(texts)

@@ -271,7 +271,7 @@ def test_a_reward_model_learns_whose_texts_it_reads(tmp_path: Path) -> None:
     policy = LanguageModel.load("tiny")
     RewardModel.on(policy, writes=False).save(tmp_path)
     reward, told = LearnedReward(tmp_path), []
-    reward.reads = told.append  # type: ignore[method-assign,assignment]
+    reward.read_texts_of = told.append  # type: ignore[method-assign,assignment]
     TextEnv({"train": [Problem("2 + 3?", "5")]}, 1, 0, rewards=[reward]).check(policy)
     assert told == [policy.tokenizer]
 
