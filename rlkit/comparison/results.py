@@ -185,7 +185,7 @@ def profiles(algos: Sequence[str], envs: dict[str, Environment], shared: Sequenc
     """The fraction of runs above each threshold with pointwise bands."""
     if not shared:
         return None
-    runs = {algo: normalized(algo, envs, shared) for algo in algos}
+    runs = {algo: sorted_runs(normalized(algo, envs, shared)) for algo in algos}
     every = np.concatenate([x for found in runs.values() for x in found])
     low, high = min(0.0, every.min()), max(1.0, every.max())
     thresholds = np.linspace(low - 0.02 * (high - low), high + 0.02 * (high - low), THRESHOLDS)
@@ -194,6 +194,11 @@ def profiles(algos: Sequence[str], envs: dict[str, Environment], shared: Sequenc
     for algo, found in runs.items():
         lines[algo] = {"fraction": statistic(found).tolist(), **band(statistic, found)}
     return {"thresholds": thresholds.tolist(), "algos": lines}
+
+
+def sorted_runs(runs: Sequence[Array]) -> list[Array]:
+    """Runs [..., n] of environments in an order of their own, so that no resample depends on how they were given."""
+    return sorted((x[..., np.lexsort(np.atleast_2d(x))] for x in runs), key=lambda x: x.tolist())
 
 
 def band(statistic: Statistic, runs: Sequence[Array]) -> Band:
@@ -210,11 +215,18 @@ def pair(x: str, y: str, cells: Cells) -> Pair:
         said = "nothing in common"
         return {"x": x, "y": y, "envs": {}, "value": None, "low": None, "high": None, "chance": None, "verdict": said}
     of_x, of_y = ([scores(cells[env][algo]) for env in common] for algo in (x, y))
-    found = estimate(run_statistics.improvement, of_x, of_y)
+    found = estimate(run_statistics.improvement, of_x, of_y) if x < y else mirrored(of_y, of_x)
     each = {env: float(run_statistics.improvement([a], [b])) for env, a, b in zip(common, of_x, of_y, strict=True)}
     bounds = None if found["low"] is None else (np.array(found["low"]), np.array(found["high"]))
     chance = run_statistics.chance(of_x, of_y)
     return {"x": x, "y": y, "envs": each, **found, "chance": chance, "verdict": run_statistics.verdict(bounds, chance)}
+
+
+def mirrored(y: Sequence[Array], x: Sequence[Array]) -> Estimate:
+    """P(X > Y) from P(Y > X), which is one less it: so that the interval does not depend on which comes first."""
+    found = estimate(run_statistics.improvement, y, x)
+    low, high = (None if end is None else 1 - end for end in (found["high"], found["low"]))
+    return {"value": 1 - found["value"], "low": low, "high": high}
 
 
 def curves(runs: Sequence[Record], kind: str) -> dict[str, Curve]:
@@ -227,12 +239,9 @@ def curves(runs: Sequence[Record], kind: str) -> dict[str, Curve]:
         lines = [(c.env_steps if axis == "env_steps" else c.seconds, c.value) for c in (r.curves[kind] for r in runs)]
         grid = run_statistics.on_a_grid(lines, to_the_last=axis == "seconds")
         if grid is not None:
-            x, values = grid
-            found[axis] = {
-                "x": x.tolist(),
-                "iqm": run_statistics.iqm([values]).tolist(),
-                **band(run_statistics.iqm, [values]),
-            }
+            x, values = grid[0], sorted_runs([grid[1]])
+            line = run_statistics.iqm(values).tolist()
+            found[axis] = {"x": x.tolist(), "iqm": line, **band(run_statistics.iqm, values)}
     return found
 
 

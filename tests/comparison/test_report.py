@@ -15,7 +15,7 @@ from rlkit import titles
 from rlkit.api import Reference, UserError
 from rlkit.comparison import page, records, report, words
 from rlkit.comparison.caveats import caveats
-from rlkit.comparison.results import compute
+from rlkit.comparison.results import band, compute, sorted_runs
 from rlkit.comparison.view import View
 from rlkit.recording.log import table
 from rlkit.settings import plugins
@@ -306,6 +306,25 @@ def test_no_number_depends_on_the_order_of_seeds_and_environments() -> None:
     assert one["overall"] == other["overall"] and one["algos"] == other["algos"]
     for mine, theirs in zip(one["improvement"], other["improvement"], strict=True):
         assert {**mine, "envs": {}} == {**theirs, "envs": {}}
+    assert one["profiles"] == other["profiles"]
+
+
+def test_no_interval_depends_on_which_algorithm_is_given_first() -> None:
+    """No environment is shared by all three, so they stand in the order of the command."""
+    draw = np.random.default_rng(0)
+    a, b = draw.normal(size=5).tolist(), draw.normal(1.0, size=5).tolist()
+    one, other = compute(grid(a_x=a, b_x=b, c_y=[0.0])), compute(grid(b_x=b, a_x=a, c_y=[0.0]))
+    (first, *_), (second, *_) = one["improvement"], other["improvement"]
+    assert (first["x"], second["x"]) == ("a", "b") and first["low"] != 1 - (first["high"] or 0.0)
+    mirror = [1 - (second[key] or 0.0) for key in ("value", "high", "low")]
+    assert [first["value"], first["low"], first["high"]] == pytest.approx(mirror, abs=1e-15)
+
+
+def test_no_band_of_a_curve_depends_on_the_order_of_runs() -> None:
+    values = np.random.default_rng(0).normal(size=(5, 7))
+    orders = (values, values[:, ::-1], values[:, [3, 1, 2, 0, 6, 5, 4]])
+    bands = [band(runs.iqm, sorted_runs([given])) for given in orders]
+    assert bands[0] == bands[1] == bands[2]
 
 
 def test_a_number_that_is_small_beside_others_is_not_written_as_zero() -> None:
