@@ -154,7 +154,7 @@ class RewardModel(Backbone):
         repeated = [prompt for prompt in prompts for _ in range(repeats)]
         texts = zip(repeated, self.decode(written), strict=True)
         drops = drops_space(self.writer.tokenizer)
-        completions = [undropped(prompt, begun(prompt, cut(text, stop)), drops) for prompt, text in texts]
+        completions = [begun(prompt, undropped(cut(text, stop), drops)) for prompt, text in texts]
         rows: TensorDict = self.encode(repeated, completions).unflatten(0, (len(prompts), repeats))
         return rows
 
@@ -193,9 +193,9 @@ def drops_space(tokens: Tokens) -> bool:
     return isinstance(tokens, Tokenizer) and tokens.drops_space
 
 
-def undropped(prompt: str, text: str, drops_space: bool) -> str:
+def undropped(text: str, drops_space: bool) -> str:
     """What a policy wrote, with the space that its decoder left out of an indented text; see `as_written`."""
-    return f" {text}" if drops_space and text.startswith(" ") and not rendered(prompt) else text
+    return f" {text}" if drops_space and text.startswith(" ") else text
 
 
 @cache
@@ -227,7 +227,7 @@ class LearnedReward:
 
     def __call__(self, prompts: list[str], completions: list[str], **columns: object) -> list[float | None]:
         both = zip(prompts, completions, strict=True)
-        whole = [undropped(prompt, begun(prompt, text), self.drops) for prompt, text in both]
+        whole = [begun(prompt, undropped(text, self.drops)) for prompt, text in both]
         return [*self.model.judge(self._as_its_own(prompts), whole).tolist()]
 
     def _as_its_own(self, prompts: Sequence[str]) -> Sequence[str]:

@@ -80,15 +80,16 @@ def test_a_reward_model_reads_indented_texts_as_they_are(kind: str, monkeypatch:
     monkeypatch.setattr(RewardModel, "load", lambda folder: judge)
     reward, read = LearnedReward("anywhere"), []
     reward.read_texts_of(policy.tokenizer)
+    monkeypatch.setattr(reward, "_as_its_own", lambda prompts: prompts)
     monkeypatch.setattr(judge, "judge", lambda prompts, found: read.extend(found) or torch.zeros(len(found)))
-    for prompt in ("48/2=", "48/2=\n"):
-        prompts = [Prompt(prompt)] * len(texts)
+    for prompt in (Prompt("48/2="), Prompt("48/2=\n"), Prompt("48/2=", turns=[Turn("user", "48/2=")])):
+        prompts = [prompt] * len(texts)
         assert written(judge, prompts, texts) == written(policy, prompts, texts)
         assert len({*map(tuple, written(judge, prompts, texts))}) == len(texts)
         decoded = policy.decode(policy.encode(prompts, texts))
         assert decoded == [text[1:] for text in texts]
         reward([*prompts], decoded)
-    assert read == [*texts, *texts]
+    assert read == texts * 3
 
 
 def test_a_tokenizer_of_bytes_that_puts_a_space_before_a_text_puts_none_before_an_answer() -> None:
