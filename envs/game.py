@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -38,7 +39,7 @@ def make(config: Config, seed: int, device: str | torch.device) -> GameEnv:
     made, name = named("env.game", config.game), config.game.rpartition("/")[2]
     check(made, name, config.kwargs)
     return GameEnv(
-        lambda: made(**config.kwargs),
+        lambda: made(**deepcopy(config.kwargs)),  # a game may change what it is given
         name,
         config.rows,
         seed,

@@ -3,6 +3,7 @@
 import difflib
 import os
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -198,7 +199,7 @@ def bare(
     spec = specification(config, factory)
     log_in_one_line(spec)
     limit = {"max_episode_steps": config.step_limit} if config.step_limit else {}
-    keywords = {} if factory or config.entry else dict(config.kwargs)
+    keywords = {} if factory or config.entry else deepcopy(config.kwargs)
     if render_mode is not None:
         keywords["render_mode"] = render_mode
     try:

@@ -4,6 +4,7 @@ import difflib
 import importlib
 import pkgutil
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any
@@ -82,7 +83,7 @@ def maker(config: Config) -> Callable[..., Game]:
 def made(config: Config, make: Callable[..., Game], **more: Any) -> Game:
     """One game. Raises: UserError with the reason where it cannot be made."""
     try:
-        return make(**config.kwargs | more)
+        return make(**deepcopy(config.kwargs) | more)
     except (ImportError, TypeError, ValueError, AssertionError) as error:
         told = f"{config.called} with env.kwargs={one_line(config.kwargs)} cannot be made: {one_line(error)}"
         raise UserError(told) from error

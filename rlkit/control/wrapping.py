@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from typing import Any
 
 import gymnasium
@@ -92,7 +93,7 @@ def wrapped(env: gymnasium.Env[Any, Any], names: Sequence[str], keywords: Keywor
         there = f"give one of {', '.join(short)}" if short else "name it in env.wrappers, too"
         raise UserError(f"env.wrapper_kwargs.{unknown[0]} is for no wrapper of env.wrappers: {there}")
     for name, key in zip(names, short, strict=True):
-        given, wrap = keywords.get(key, {}), found(name)
+        given, wrap = deepcopy(keywords.get(key, {})), found(name)
         check_rescaled(env, name)
         if name in known():  # these take shapes as tuples, which no text has
             given = {word: tuple(value) if isinstance(value, list) else value for word, value in given.items()}

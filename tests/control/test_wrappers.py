@@ -2,6 +2,7 @@
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -54,6 +55,38 @@ def test_the_first_is_innermost_and_each_takes_its_own(mine: str) -> None:
         assert np.array_equal(seen, expected) and reward == 2 * single
     dotted = {"Scaled.by": 5.0}
     assert one(mine, **dotted).by == one(mine, Scaled={"by": 5.0}).by == 5.0
+
+
+class Shuffles(gymnasium.Wrapper):
+    """Takes the order of its list from the seed of a reset."""
+
+    def __init__(self, env: gymnasium.Env, order: list[int]) -> None:
+        super().__init__(env)
+        self.order = order
+
+    def reset(self, **keywords: Any) -> tuple[Any, dict[str, Any]]:
+        seen = super().reset(**keywords)
+        self.order.sort()
+        self.unwrapped.np_random.shuffle(self.order)
+        return seen
+
+
+def shuffling(order: list[int], render_mode: str | None = None) -> Shuffles:
+    return Shuffles(gymnasium.make("CartPole-v1"), order)
+
+
+def test_no_copy_changes_what_another_one_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = [1, 2, 3, 4, 5]
+    monkeypatch.setattr(wrapping, "named", lambda *_: Shuffles)
+    monkeypatch.setitem(gymnasium.registry, "Own-v0", gymnasium.envs.registration.EnvSpec("Own-v0", shuffling))
+    of_id = gym.Config(1, "Own-v0", kwargs={"order": given})
+    for make in (lambda: one("a:Shuffles", Shuffles={"order": given}), lambda: gym.make_one(of_id)):
+        first, second = make(), make()
+        first.reset(seed=0)
+        order = list(first.get_wrapper_attr("order"))
+        second.reset(seed=1)
+        assert first.get_wrapper_attr("order") == order != second.get_wrapper_attr("order")
+    assert given == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize(

@@ -222,6 +222,12 @@ def test_a_game_of_ones_own_is_learned(tmp_path: Path, monkeypatch: pytest.Monke
         made(entry="builtins:dict")
 
 
+def test_no_game_changes_what_another_one_was_given() -> None:
+    config = games.Config(id="it", kwargs={"order": (given := [1])})
+    games.made(config, lambda order: order.append(2))
+    assert given == [1]
+
+
 def test_a_game_opens_no_window_and_is_drawn_all_the_same() -> None:
     with pytest.raises(UserError, match=r"^env\.kwargs\.render_mode=human is not allowed: a run opens no window"):
         made(id="mpe2.simple_spread_v3", kwargs={"render_mode": "human"})

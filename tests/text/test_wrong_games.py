@@ -176,6 +176,18 @@ def test_arguments_that_a_game_does_not_take_are_refused(tmp_path: Path, kwargs:
         game.make(game.Config(game=f"{tmp_path / 'mine.py'}:Game", kwargs=kwargs), 0, "cpu")
 
 
+def test_no_game_changes_what_another_one_was_given(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import random\n\nclass Game:\n    def __init__(self, cards):\n        self.cards = cards\n\n"
+        "    def reset(self, seed):\n        random.Random(seed).shuffle(self.cards)\n        return 'which?'\n\n"
+        "    def step(self, text):\n        return '', self.cards[0], True\n"
+    )
+    game, cards = plugins.load("envs", "game"), [1, 2, 3, 4, 5, 6, 7]
+    world = game.make(game.Config(game=f"{tmp_path / 'mine.py'}:Game", kwargs={"cards": cards}), 0, "cpu")
+    found = [world.evaluate(Chatter(lambda *_: "x"), 8).score.tolist() for _ in range(2)]
+    assert found[0] == found[1] and len({*found[0]}) > 1 and cards == [1, 2, 3, 4, 5, 6, 7]
+
+
 def test_a_game_that_ignores_its_seed_or_is_none_is_refused() -> None:
     count = iter(range(100))
     lucky = Steps(lambda text: ("", 0.0, True), lambda seed: f"{next(count)}")
