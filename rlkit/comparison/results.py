@@ -214,7 +214,8 @@ def pair(x: str, y: str, cells: Cells) -> Pair:
     if not common:
         said = "nothing in common"
         return {"x": x, "y": y, "envs": {}, "value": None, "low": None, "high": None, "chance": None, "verdict": said}
-    of_x, of_y = ([scores(cells[env][algo]) for env in common] for algo in (x, y))
+    both = [run_statistics.rounded(scores(cells[env][x]), scores(cells[env][y])) for env in common]
+    of_x, of_y = [a for a, _ in both], [b for _, b in both]
     found = estimate(run_statistics.improvement, of_x, of_y) if x < y else mirrored(of_y, of_x)
     each = {env: float(run_statistics.improvement([a], [b])) for env, a, b in zip(common, of_x, of_y, strict=True)}
     bounds = None if found["low"] is None else (np.array(found["low"]), np.array(found["high"]))

@@ -188,11 +188,12 @@ def mcnemar(wins: int, losses: int) -> float:
     return float(binomtest(wins, wins + losses, 0.5).pvalue) if wins + losses else 1.0
 
 
-def sign_flip(differences: Array) -> float:
+def sign_flip(differences: Array, exactness: float = 0.0) -> float:
     """p-value of the paired permutation test (Fisher 1935): is the mean difference more than luck with the signs?
 
-    If both are equally good, each pair's difference is as likely to have the other sign. All 2^n signs are tried
-    where they are few, else `RESAMPLES` of them, always the same. Two-sided.
+    If both are equally good, each pair's difference is as likely to have the other sign: p is the share of signs with
+    |mean| as large as here. All 2^n signs are tried where they are few, else `RESAMPLES` of them, always the same.
+    exactness: means that differ by less are equal, for scores of 0.1 add up to other last digits in another order.
     """
     from scipy.stats import permutation_test
 
@@ -208,7 +209,9 @@ def sign_flip(differences: Array) -> float:
         batch=max(1, AT_ONCE // len(differences)),
         rng=seeding.numpy_generator(0, "sign flips"),
     )
-    return float(found.pvalue)
+    means, exactness = np.abs(found.null_distribution), exactness or float(np.abs(differences).max()) * 10.0**-DIGITS
+    as_large, drawn = int((means >= abs(found.statistic) - exactness).sum()), len(means) < 2 ** len(differences)
+    return (as_large + drawn) / (len(means) + drawn)  # of those that are drawn, the signs as they are count as well
 
 
 def compare(metric: str, ours: Array, theirs: Array) -> Paired:
@@ -219,11 +222,12 @@ def compare(metric: str, ours: Array, theirs: Array) -> Paired:
         differences = ours - theirs
     check(differences, "differences")
     largest = np.abs((ours, theirs)).max(initial=0.0)
-    differences[np.abs(differences) <= largest * 10.0**-DIGITS] = 0.0
+    exactness = float(largest) * 10.0**-DIGITS
+    differences[np.abs(differences) <= exactness] = 0.0
     wins, losses = int((differences > 0).sum()), int((differences < 0).sum())
     low, high = bootstrap(differences)
     exact = metric == "accuracy" and bool(np.isin((ours, theirs), (0, 1)).all())  # a reward model may give ½ to a pair
-    p = mcnemar(wins, losses) if exact else sign_flip(differences)
+    p = mcnemar(wins, losses) if exact else sign_flip(differences, exactness)
     difference = float(differences.mean())
     return {
         "difference": difference,

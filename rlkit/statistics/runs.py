@@ -59,6 +59,12 @@ def improvement(x: Runs, y: Runs) -> Array:
     return mean
 
 
+def rounded(x: Array, y: Array) -> tuple[Array, Array]:
+    """Scores to 12 digits of the largest: means of the same returns in another order differ in the last one."""
+    unit = max(np.abs(x).max(), np.abs(y).max()) * 1e-12
+    return (np.round(x / unit) * unit, np.round(y / unit) * unit) if unit else (x, y)
+
+
 def profile(runs: Runs, thresholds: Array) -> Array:
     """Performance profile: the fraction of runs with a score above τ, averaged over environments, [τ, ...]."""
     check_runs(runs)

@@ -320,6 +320,14 @@ def test_no_interval_depends_on_which_algorithm_is_given_first() -> None:
     assert [first["value"], first["low"], first["high"]] == pytest.approx(mirror, abs=1e-15)
 
 
+def test_means_of_the_same_returns_in_another_order_are_ties() -> None:
+    returns = [0.0, 0.1, 0.2, 0.3] * 25
+    mean, other = float(np.mean(sorted(returns))), float(np.mean(returns))
+    assert mean != other
+    (found,) = compute(grid(a_x=[mean, 1.0], b_x=[other, 1.0]))["improvement"]
+    assert found["value"] == 0.5 and found["chance"] == 1
+
+
 def test_no_band_of_a_curve_depends_on_the_order_of_runs() -> None:
     values = np.random.default_rng(0).normal(size=(5, 7))
     orders = (values, values[:, ::-1], values[:, [3, 1, 2, 0, 6, 5, 4]])

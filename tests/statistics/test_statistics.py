@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from scipy.stats import binomtest
 
 from rlkit import seeding
 from rlkit.api import Scores
@@ -108,6 +109,18 @@ def test_the_sign_flip_test_tries_every_sign_where_the_pairs_are_few():
     assert episodes.sign_flip(differences) == pytest.approx(extreme)
     assert episodes.sign_flip(-differences) == pytest.approx(extreme)
     assert episodes.sign_flip(np.zeros(9)) == episodes.sign_flip(np.array([5.0])) == 1
+
+
+def test_signs_whose_means_are_equal_but_for_the_last_digits_are_counted():
+    """Returns in tenths: their differences are −1, 1, 1, 1, 1, 1, 1 and 2 tenths, and 16 of 256 signs are as far."""
+    theirs = np.array([-414.2, -250.4, -333.3, -571.7, -642.1, -128.6, -923.9, -717.3])
+    tenths = np.array([-1, 1, 1, 1, 1, 1, 1, 2])
+    found = episodes.compare("return", np.round(theirs + tenths / 10, 1), theirs)
+    assert found["p"] == 16 / 256 and found["better"] is None
+    assert episodes.sign_flip(np.array([0.1, 0.2, -0.3, 0.3])) == 12 / 16
+    many = np.repeat((0.1, -0.1), (60, 40))  # drawn: as far as 60 of 100 by the binomial distribution
+    assert episodes.sign_flip(many) == pytest.approx(binomtest(60, 100).pvalue, abs=0.01)
+    assert episodes.sign_flip(many) == episodes.sign_flip(-many)
 
 
 def test_of_two_equal_policies_p_values_are_spread_evenly(monkeypatch):
