@@ -130,6 +130,18 @@ def test_a_broken_yaml_is_named_with_file_and_line(configs: Path, text: str, mes
     assert "\n" not in str(caught.value)
 
 
+def test_no_tuned_key_of_the_loss_stays_under_a_preset() -> None:
+    """What a pair's YAML may change is how fast is learned, and from how much."""
+    steps = {"lr", "lr_end", "schedule", "warmup", "beta2", "adam_eps", "max_grad_norm"}
+    steps |= {"group", "epochs", "minibatches", "tries"}
+    for path in (Path(rlkit.__file__).resolve().parent.parent / "configs").glob("*.yaml"):
+        algo, _, env = path.stem.partition("-")
+        tuned = set(config.read([f"algo={algo}", f"env={env}"]).algo) - steps - {"name"}
+        for name, values in sections.presets(algo).items():
+            left = tuned - set(values)
+            assert left <= {"overlong_buffer"}, (path.name, name)  # a number of tokens, by the length of answers
+
+
 def test_every_yaml_of_the_project_belongs_to_a_pair_and_is_valid() -> None:
     folder = Path(rlkit.__file__).resolve().parent.parent / "configs"
     for path in folder.glob("*.yaml"):
