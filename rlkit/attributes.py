@@ -1,5 +1,6 @@
 """Attributes beside an object's state_dict: whether one is state, saving and restoring."""
 
+import math
 import random
 from collections import deque
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 VIEWS = (KeysView, ValuesView, ItemsView)
@@ -117,7 +119,34 @@ def form(x: object) -> str:
     if isinstance(x, Tensor | np.ndarray):
         kind = "a tensor" if isinstance(x, Tensor) else "an array"
         return f"{kind} of {str(x.dtype).removeprefix('torch.')} and shape {tuple(x.shape)}"
+    if isinstance(x, deque) and x.maxlen is not None:
+        return f"a deque of at most {x.maxlen}"
     return "None" if x is None else f"a {type(x).__name__}"
+
+
+def order(x: Tensor | NDArray[Any]) -> list[int]:
+    """The dimensions from the slowest in memory to the fastest; empty where that is their own order.
+
+    `torch.linalg.inv` and `eigh` return columns after columns, and kernels round by that order. So is the order empty
+    where the memory has gaps, or elements share it: what a checkpoint holds is then row after row.
+    """
+    if isinstance(x, Tensor) and x.layout is not torch.strided:
+        return []
+    strides = x.stride() if isinstance(x, Tensor) else [step // x.itemsize for step in x.strides]
+    single = [d for d, size in enumerate(x.shape) if size == 1]
+    several = sorted((d for d, size in enumerate(x.shape) if size != 1), key=lambda d: -strides[d])
+    dense = all(strides[d] == math.prod(x.shape[inner] for inner in several[i:]) for i, d in enumerate(several, 1))
+    return [*single, *several] if dense and several != sorted(several) else []
+
+
+def fills(x: object, value: object) -> bool:
+    """Whether `put_back` copies a value into the memory of this attribute, which other objects may refer to."""
+    if isinstance(x, Tensor) and isinstance(value, Tensor):
+        alike = x.dtype == value.dtype and x.shape == value.shape
+        return alike and (x.requires_grad or order(x) == order(value))
+    if isinstance(x, np.ndarray) and isinstance(value, np.ndarray):
+        return x.dtype == value.dtype and x.shape == value.shape and order(x) == order(value)
+    return False
 
 
 def is_number(x: object) -> bool:
@@ -141,10 +170,8 @@ def put_back(owner: dict[str, Any], key: str, value: Any) -> None:
     x = owner[key]
     if form(value) != (wanted := form(state_of(x))):
         raise TypeError(f"{form(value)} stands in place of {wanted}")
-    if isinstance(x, Tensor) and isinstance(value, Tensor) and x.dtype == value.dtype:
-        x.data.copy_(value)  # of a parameter its values
-    elif isinstance(x, np.ndarray) and isinstance(value, np.ndarray) and x.dtype == value.dtype:
-        np.copyto(x, value)
+    if fills(x, value):
+        x.data.copy_(value) if isinstance(x, Tensor) else np.copyto(x, value)  # of a parameter its values
     elif isinstance(x, torch.Generator):
         x.set_state(value)
     elif isinstance(x, np.random.Generator):
@@ -160,7 +187,7 @@ def put_back(owner: dict[str, Any], key: str, value: Any) -> None:
         x.extend(value) if isinstance(x, list | deque) else x.update(value)
     elif isinstance(x, frozenset):
         owner[key] = frozenset(value)
-    else:  # plain values, and a number that has become one of another kind
+    else:  # plain values, a number that has become one of another kind, and one in another order of memory
         owner[key] = value.to(x.device) if isinstance(x, Tensor) and isinstance(value, Tensor) else value
 
 

@@ -28,10 +28,12 @@ def check_optimizer(optimizer: torch.optim.Optimizer, made: Sequence[Mapping[str
     """
     if not isinstance(optimizer, torch.optim.Adam | torch.optim.SGD | torch.optim.RMSprop):  # AdamW is an Adam
         return
+    ours = type(optimizer).__module__.startswith(("torch.", "rlkit."))  # others keep what they need in any shape
     for parameter, state in optimizer.state.items():
         check_moments(optimizer, state)
         for key, x in state.items():
-            if isinstance(x, Tensor) and (x.dim() or key in MOMENTS) and x.shape != parameter.shape:
+            whole = key in MOMENTS or (ours and isinstance(x, Tensor) and x.dim() > 0)
+            if isinstance(x, Tensor) and whole and x.shape != parameter.shape:
                 raise ValueError(f"{key} has the shape {tuple(x.shape)}, not {tuple(parameter.shape)}")
             if isinstance(x, Tensor) and not bool(x.isfinite().all()):
                 raise ValueError(f"{key} is not finite")

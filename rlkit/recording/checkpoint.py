@@ -261,7 +261,7 @@ def _read(path: Path) -> State:
         state = parse(structure)
         if isinstance(state, dict) and not any(key.startswith("$") for key in state):
             state = {key: decode(x, tensors, {} if key == NUMBERS else None) for key, x in state.items()}
-    except (KeyError, TypeError, ValueError, RuntimeError):  # the file was changed, and its checksum recomputed
+    except (LookupError, TypeError, ValueError, RuntimeError):  # the file was changed, and its checksum recomputed
         raise Damaged("its structure and its tensors do not fit") from None
     if not isinstance(state, dict) or any(key.startswith("$") for key in state):
         raise Damaged("it is not a checkpoint of rlkit")

@@ -7,6 +7,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rlkit import shards
+from rlkit.attributes import order
 from rlkit.errors import UserError
 
 ABSENT = (torch.complex128, torch.complex32)  # types of numbers that safetensors does not have
@@ -31,10 +33,10 @@ def encode(value: object, path: str, tensors: dict[str, Tensor], seen: dict[int,
 def _encode(value: object, path: str, tensors: dict[str, Tensor], seen: dict[int, object] | None) -> object:
     if isinstance(value, Tensor):
         tensors[path] = dense(value, path)
-        return {"$tensor": path}
+        return {"$tensor": path, **in_memory(value)}
     if isinstance(value, np.ndarray | np.generic):
         tensors[path] = dense(of_array(np.array(value), path), path)
-        return {"$array" if isinstance(value, np.ndarray) else "$scalar": path}
+        return {"$array": path, **in_memory(value)} if isinstance(value, np.ndarray) else {"$scalar": path}
     if isinstance(value, list | tuple):
         items = [encode(item, f"{path}/{i}", tensors, seen) for i, item in enumerate(value)]
         return {"$tuple": items} if isinstance(value, tuple) else items
@@ -45,6 +47,19 @@ def _encode(value: object, path: str, tensors: dict[str, Tensor], seen: dict[int
         pairs = [(f"{path}/{i}", key, item) for i, (key, item) in enumerate(value.items())]
         return {"$items": [[encode(k, f"{at}/key", tensors), encode(x, at, tensors, seen)] for at, k, x in pairs]}
     raise TypeError(f"a checkpoint cannot hold {type(value).__name__} at {path or 'its root'}")
+
+
+def in_memory(x: Tensor | NDArray[Any]) -> dict[str, list[int]]:
+    """How the numbers lie in memory, where that is not row after row; sharded tensors are never otherwise."""
+    found = [] if isinstance(x, Tensor) and shards.any_in([x]) else order(x)
+    return {"$order": found} if found else {}
+
+
+def ordered(x: Tensor, value: dict[str, Any]) -> Tensor:
+    """The tensor of a file, as it lay in memory."""
+    if not (found := value.get("$order")):
+        return x
+    return x.permute(found).contiguous().permute([found.index(d) for d in range(len(found))])
 
 
 def dense(x: Tensor, path: str) -> Tensor:
@@ -86,9 +101,9 @@ def _decode(value: object, tensors: dict[str, Tensor], found: dict[int | str, ob
     assert isinstance(value, dict)
     match next(iter(value.items()), None):
         case ("$tensor", str(name)):
-            return tensors[name]
+            return ordered(tensors[name], value)
         case ("$array", str(name)):
-            return tensors[name].numpy()
+            return ordered(tensors[name], value).numpy()
         case ("$scalar", str(name)):
             scalar: object = tensors[name].numpy()[()]
             return scalar

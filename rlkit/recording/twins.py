@@ -5,11 +5,10 @@ from copy import copy
 from functools import partial
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
 from rlkit.api import Algorithm, State
-from rlkit.attributes import form, put_back, state_of
+from rlkit.attributes import fills, form, put_back, state_of
 from rlkit.held import owner
 
 
@@ -38,10 +37,7 @@ def ready(algo: Algorithm, values: State, keys: Sequence[str]) -> dict[str, Call
 
 def _is_filled(x: object, value: object) -> bool:
     """Whether `put_back` fills the attribute itself with a value that may stand elsewhere, too."""
-    for kind in (Tensor, np.ndarray):
-        if isinstance(x, kind) and isinstance(value, kind):
-            return x.dtype == value.dtype and x.shape == value.shape
-    return type(x) in (list, dict) and type(value) is type(x)
+    return fills(x, value) or (type(x) in (list, dict) and type(value) is type(x))
 
 
 def _inside(value: object, filled: dict[int, object]) -> object:

@@ -3,15 +3,19 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
 from support.resuming import same
+from support.state import holding
 
 from rlkit.api import UserError
-from rlkit.recording import checkpoint
+from rlkit.held import fingerprints
+from rlkit.progress import Progress, restore, save
+from rlkit.recording import checkpoint, structure
 
 
 def file(folder: Path, name: str = "latest") -> Path:
@@ -34,6 +38,70 @@ def test_keys_of_a_dictionary_are_each_kept(tmp_path: Path) -> None:
     found = checkpoint.load(tmp_path)["visits"]
     assert list(found)[:4] == list(given)[:4] and torch.equal(list(found)[4], one)
     assert [float(torch.as_tensor(x).sum()) for x in found.values()] == [1, 2, 3, 4, 5]
+
+
+def test_tensors_and_arrays_lie_in_memory_as_before(tmp_path: Path) -> None:
+    """Kernels round by the order of memory, and `inv` and `eigh` return columns after columns."""
+    x, deep = torch.arange(12.0).view(3, 4), torch.arange(24.0).view(2, 3, 4)
+    given = {
+        "inverse": torch.linalg.inv(torch.eye(3) + 0.1),
+        "turned": [x.T, x.numpy().T, np.asfortranarray(x.numpy())],
+        "images": torch.ones(2, 3, 4, 5).to(memory_format=torch.channels_last),
+        "moved": deep.permute(2, 0, 1),
+        "single": x[None].mT,
+    }
+    checkpoint.save(tmp_path, given)
+    found = checkpoint.load(tmp_path)
+    assert same(found, given)
+    for key in ("inverse", "images", "moved"):
+        assert found[key].stride() == given[key].stride() and not found[key].is_contiguous()
+    strides = [(x.stride() if isinstance(x, torch.Tensor) else x.strides) for x in found["turned"]]
+    assert strides == [(1, 4), (4, 16), (4, 12)]
+    assert found["single"].squeeze(0).stride() == (1, 4)
+    checkpoint.save(tmp_path, {"gaps": x[:, ::2], "shared": torch.ones(1).expand(3), "back": x.numpy()[::-1]})
+    assert all(x.is_contiguous() for x in map(torch.as_tensor, checkpoint.load(tmp_path).values()))
+
+
+class Turning(torch.optim.SGD):
+    """An optimizer of one's own, whose state has shapes of its own."""
+
+
+def test_a_matrix_lies_in_memory_as_before(tmp_path: Path) -> None:
+    """A product with a column-major matrix is rounded otherwise than with the same numbers row after row."""
+
+    def made() -> tuple[Any, Any]:
+        algo, env = holding("inverse", torch.eye(37), saved=("inverse", "moments", "mover"))
+        algo.moments, p = np.eye(37), torch.nn.Parameter(torch.zeros(2))
+        algo.mover = Turning([p], lr=0.1)
+        return algo, env
+
+    algo, env = made()
+    c = torch.rand(37, 37, generator=torch.Generator().manual_seed(0)) + 5 * torch.eye(37)
+    algo.inverse, algo.moments = torch.linalg.inv(c), np.asfortranarray(c.numpy().astype(float))
+    state = algo.mover.state[algo.mover.param_groups[0]["params"][0]]
+    state["basis"] = torch.linalg.eigh(c @ c.T)[1]
+    save(tmp_path, algo, env, Progress(held=fingerprints(algo, env)))
+    again, second = made()
+    restore(tmp_path, again, second)
+    x = torch.linspace(-1, 1, 37)
+    for ours, theirs in ((algo.inverse, again.inverse), (state["basis"], *again.mover.state.values())):
+        theirs = theirs["basis"] if isinstance(theirs, dict) else theirs
+        assert ours.stride() == theirs.stride() == (1, 37) and torch.equal(ours @ x, theirs @ x)
+    assert again.moments.flags.f_contiguous and np.array_equal(again.moments, algo.moments)
+
+
+@pytest.mark.parametrize("order", [[0, 0], [0], [1, 2], "10", [1, "0"], [1.0, 0.0], {}, 1])
+def test_an_order_of_memory_that_cannot_be_is_damage(
+    order: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(structure, "in_memory", lambda x: {"$order": order})
+    for x in (torch.ones(2, 3), np.ones((2, 3))):
+        checkpoint.save(tmp_path, {"x": x})
+        if order == {}:
+            assert checkpoint.load(tmp_path)["x"].shape == (2, 3)
+            continue
+        with pytest.raises(UserError, match="its structure and its tensors do not fit"):
+            checkpoint.load(tmp_path)
 
 
 @pytest.mark.parametrize("what", [{"$same": 0}, {"$same": "x"}, [[], {"$same": 1}], {"$same": -1}])
