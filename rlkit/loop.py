@@ -20,7 +20,7 @@ from rlkit.policies import LearningRate, clip_gradients, discount
 from rlkit.policies.optimizers import gradient_limit, optimizers
 from rlkit.progress import Progress, lasting_of, save, save_best
 from rlkit.recording.log import Log
-from rlkit.recording.undo import noted
+from rlkit.recording.undo import as_before, noted
 from rlkit.scores import checked
 from rlkit.seeding import drawn_apart, seed_global
 from rlkit.settings.config import Run
@@ -227,7 +227,7 @@ class Training:
     def validate(self) -> dict[str, float]:
         """Measure on the validation split; checkpoint `best` keeps the best parameters so far."""
         progress = self.progress
-        with drawn_apart(self.env.seed, "validation"):
+        with drawn_apart(self.env.seed, "validation"), as_before(self.algo):
             found = self.env.evaluate(self.algo.policy, self.run.validation_episodes, "validation")
         scores = checked(self.env, found, finite=False)
         score, number = float(scores.score.mean()), len(scores.score)

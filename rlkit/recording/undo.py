@@ -1,11 +1,11 @@
-"""Going back to the state before an iteration whose rewards failed."""
+"""Going back to the state before an iteration whose rewards failed, and before a measurement."""
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from rlkit.api import Algorithm, Env, State
 from rlkit.attributes import put_back, state_of
@@ -17,16 +17,39 @@ from rlkit.seeding import generators, global_generators
 def noted(algo: Algorithm, env: Env) -> Callable[[], None]:
     """Record what acting changes, and return a function that undoes it if a reward fails, so that resume can repeat it.
 
-    Only on text, where user code gives rewards: generators, and what `saved` names, such as counters and tables. Not
-    modules, optimizers and the buffer, which change later.
+    Only on text, where user code gives rewards.
     """
     if env.kind != "text":
         return lambda: None
-    drawn = drawing(algo)
-    states, before = {key: state_of(x) for key, x in drawn.items()}, env.state_dict()
-    mine, parts = copied(plain(algo, algo.saved)), acting(algo)
+    go_back, before = remembered(algo, algo.saved), env.state_dict()
+
+    def both() -> None:
+        go_back()
+        env.load_state_dict(before)
+
+    return both
+
+
+@contextmanager
+def as_before(algo: Algorithm) -> Iterator[None]:
+    """Measure the policy, which is then as it was: its generators, its buffers, and what `saved` names of it."""
+    go_back = remembered(algo, ["policy", *(key for key in algo.saved if key.startswith("policy."))])
+    try:
+        yield
+    finally:
+        go_back()
+
+
+def remembered(algo: Algorithm, keys: Sequence[str]) -> Callable[[], None]:
+    """Record what acting changes of these names of `saved`, and return a function that puts it back.
+
+    It is all generators, the buffers of modules, and what has no parameters, such as counters and tables. Parameters,
+    optimizers and the buffer change later.
+    """
+    drawn, bound = drawing(algo), named(algo, keys)
+    states = {key: state_of(x) for key, x in drawn.items()}
+    mine, parts, kept = copied(plain(algo, keys)), acting(algo, keys), buffers_of(bound.values())
     held = {key: copied(x.state_dict()) for key, x in parts.items()}
-    bound = named(algo, algo.saved)
 
     def go_back() -> None:
         for key, state in states.items():
@@ -38,14 +61,23 @@ def noted(algo: Algorithm, env: Env) -> Callable[[], None]:
                 put()
         for key, x in parts.items():
             x.load_state_dict(held[key])
-        env.load_state_dict(before)
+        for module, name, tensor, values in kept:
+            module._buffers[name] = tensor
+            tensor.detach().copy_(values)
 
     return go_back
 
 
-def acting(algo: Algorithm) -> dict[str, Any]:
+def buffers_of(found: Iterable[object]) -> list[tuple[nn.Module, str, Tensor, Tensor]]:
+    """Each buffer of these modules: the module that holds it, its name there, itself, and a copy of its values."""
+    modules = {inner for x in found if isinstance(x, nn.Module) for inner in x.modules()}
+    held = [(module, name, x) for module in modules for name, x in module._buffers.items() if x is not None]
+    return [(module, name, x, x.detach().clone()) for module, name, x in held if not nn.parameter.is_lazy(x)]
+
+
+def acting(algo: Algorithm, keys: Sequence[str]) -> dict[str, Any]:
     """The saved objects with a state_dict that may change while the algorithm acts."""
-    held = named(algo, [key for key in algo.saved if key != "buffer"])
+    held = named(algo, [key for key in keys if key != "buffer"])
     return {key: x for key, x in held.items() if is_part(x) and not isinstance(x, nn.Module | torch.optim.Optimizer)}
 
 

@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.resuming import same
 
 import rlkit
 from rlkit import evaluate
 from rlkit.pages.live import Live
+from rlkit.recording import checkpoint
 from rlkit.settings import config
 from rlkit.settings.assemble import assemble
 
@@ -89,3 +91,47 @@ def test_nor_are_the_random_actions_of_a_warm_up(tmp_path: Path) -> None:
     assert run.policy.module.epsilon == 0
     greedy, sampled = (run.policy.predict([1, 0, 0], greedy=greedy) for greedy in (True, False))
     assert abs(greedy - sampled).item() < 1e-6
+
+
+# A policy whose actions are drawn by a generator of its own, and which counts them in a buffer, a number and a tensor.
+COUNTING = """
+import numpy as np
+import torch
+from rlkit.algorithms.reinforce import Config, Reinforce
+
+
+class Mine(Reinforce):
+    saved = (*Reinforce.saved, "policy.rng", "policy.seen", "policy.sums", "policy.log")
+
+    def __init__(self, config, env, network):
+        super().__init__(config, env, network)
+        policy = self.policy
+        policy.rng, policy.seen, policy.sums, policy.log = np.random.default_rng(0), 0, torch.zeros(4), []
+        policy.register_buffer("count", torch.zeros(()))
+        policy.__class__ = type("Counting", (type(policy),), {"act": act})
+
+
+def act(self, observation, greedy=False):
+    self.seen += 1
+    self.count += 1
+    self.sums += observation.sum(0)
+    self.log = [*self.log[-3:], self.seen]
+    often = int(self.count) % 3 + self.seen % 5
+    return torch.from_numpy(self.rng.integers(2, size=len(observation)) ^ (often == 2))
+
+
+make = Mine
+"""
+
+
+def test_measuring_changes_nothing_that_a_policy_remembers(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(COUNTING)
+    keys: dict[str, Any] = {"iterations": 4, "evaluation_episodes": 3, "validation_episodes": 3, "quiet": True}
+    found = []
+    for often in (0, 1):
+        run = rlkit.train(tmp_path / "mine.py", "cartpole", out=tmp_path / f"{often}", evaluate_every=often, **keys)
+        state = checkpoint.load(run.folder)
+        lines = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
+        found.append([state["numbers"], state["parts"]["policy"], [line["rollout/return"] for line in lines]])
+    assert same(found[0], found[1])
+    assert found[0][0]["policy.seen"] == int(found[0][1]["count"]) > 0
