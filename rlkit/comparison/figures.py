@@ -56,8 +56,7 @@ CURVE_WORDS = {"evaluation": "held out", "training": "training attempts"}
 def draw(results: Results, folder: Path, slugs: Sequence[str]) -> dict[str, str]:
     """Save each figure as NAME.png, .pdf and .svg in the folder; returns NAME → the SVG, for a page.
 
-    slugs: what stands for each environment in the names of files, in order. Files tell no date: they are the same for
-    the same numbers.
+    slugs: each environment's name in files, in order. Files hold no date: the same numbers give the same files.
     """
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -70,11 +69,12 @@ def draw(results: Results, folder: Path, slugs: Sequence[str]) -> dict[str, str]
             FigureCanvasAgg(figure)
             figure.draw_without_rendering()
             figure.set_layout_engine("none")  # everything is in its place; a second look would move nothing
-            with replacing(folder / f"{name}.png") as file:
-                figure.savefig(file, format="png", dpi=DPI, facecolor="white")
-            with replacing(folder / f"{name}.pdf") as file:
-                figure.savefig(file, format="pdf", metadata={"CreationDate": None})
-            text = io.StringIO()
+            png, pdf, text = io.BytesIO(), io.BytesIO(), io.StringIO()  # Matplotlib hides why a file fails
+            figure.savefig(png, format="png", dpi=DPI, facecolor="white")
+            figure.savefig(pdf, format="pdf", metadata={"CreationDate": None})
+            for ending, drawing in (("png", png), ("pdf", pdf)):
+                with replacing(folder / f"{name}.{ending}") as file:
+                    file.write(drawing.getvalue())
             figure.savefig(text, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
             drawn[name] = text.getvalue()
             write_atomically(folder / f"{name}.svg", drawn[name])

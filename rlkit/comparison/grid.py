@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 
 from rlkit.api import UserError
 from rlkit.comparison import warm
-from rlkit.disk import check_same, forget_lock, note_lock
+from rlkit.disk import check_same, forget_lock, note_lock, refuse_link
 from rlkit.recording.files import no_link, opened, prepare_folder, read_object, there, why, write_atomically
 from rlkit.settings import config, trust
 from rlkit.settings.sections import Sections
@@ -128,6 +128,7 @@ def check(job: Job) -> None:
     """
     if job.folder.is_symlink():
         raise UserError(f"{job.folder} is in the way: it is a link; choose another out=")
+    refuse_link(job.console)
     refuse_another(job)
     if (job.folder / "config.yaml").is_file() or not job.folder.is_dir():
         return

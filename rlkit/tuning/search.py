@@ -107,12 +107,15 @@ class Attempt:
         why = reason if reason and end == "failed" else ""
         return Trial(self.number, self.chosen, end, value, self.values, why, self.params)
 
-    def tidy(self) -> None:
-        """Remove the files that only a resumed run needs, and what a killed search left of a pruned trial."""
-        for job in self.jobs:
-            remove(job.now)
-            shutil.rmtree(job.folder / "checkpoints", ignore_errors=True)
-        self.stop.unlink(missing_ok=True)
+
+def tidy(folder: Path, number: int) -> None:
+    """Remove the files that only a resumed run needs, and what a killed search left of a trial that has ended."""
+    for mark in folder.glob(f"{number:04}-s*.now"):
+        remove(mark)
+    for run in folder.glob(f"{number:04}-s*[0-9]"):
+        if not run.is_symlink():
+            shutil.rmtree(run / "checkpoints", ignore_errors=True)
+    remove(folder / f"{number:04}.stop")
 
 
 Active = dict[int, tuple[Attempt, Future[str | None]]]  # trials in progress, by number
@@ -135,6 +138,8 @@ def carry_out(
             raise KeyboardInterrupt
 
     study.trials = spread(study.trials, points(problem.usual["run"]))
+    if study.trials:  # a search that was killed may have written it, and removed nothing yet
+        tidy(folder, study.trials[-1].number)
     active: Active = {}
     handlers = handled(dict.fromkeys(leaving(), leave))
     with warm.kept(grid.variables()), ThreadPoolExecutor(workers) as pool, handlers:
@@ -192,7 +197,7 @@ def settle(study: Study, active: Active, trials: int) -> None:
         if trial.end == "failed" and not trial.number:
             raise UserError(f"the default could not be tried, so nothing can be compared with it: {trial.reason}")
         study.add(trial)
-        attempt.tidy()
+        tidy(attempt.stop.parent, attempt.number)
         say(told(trial, study, trials, attempt.points))
 
 

@@ -106,9 +106,10 @@ class Study:
         check_same(self.path.parent)
         try:
             self.kept.add_trial(self.frozen(trial))
-        except OSError as error:
+        except (OSError, RuntimeError) as error:  # where its lock cannot be removed, Optuna raises a RuntimeError
+            told = reason(error) if isinstance(error, OSError) else one_line(error)
             raise UserError(
-                f"cannot write {self.path}: {reason(error)}; fix that, and the same command goes on with this trial"
+                f"cannot write {self.path}: {told}; fix that, and the same command goes on with this trial"
             ) from None
         self.trials.append(trial)
 

@@ -85,6 +85,30 @@ def test_what_a_killed_search_left_is_removed(tmp_path: Path, carried: list[str]
     assert not any(path.exists() for path in left)
 
 
+def test_a_search_killed_after_it_wrote_a_trial_tidies_it_later(tmp_path: Path, carried: list[str]) -> None:
+    conducted(tmp_path / "s", "trials=2")
+    folder, other = tmp_path / "s" / "trials", tmp_path / "other"
+    checkpoints = folder / "0001-s1000" / "checkpoints"
+    for path in (checkpoints, other / "checkpoints"):
+        path.mkdir(parents=True)
+    (folder / "0001-s1000.now").write_text("running")
+    (folder / "0001-s7").symlink_to(other)
+    conducted(tmp_path / "s", "trials=2")
+    assert not checkpoints.exists() and not (folder / "0001-s1000.now").exists() and checkpoints.parent.is_dir()
+    assert (other / "checkpoints").is_dir(), "nothing is removed through a link"
+
+
+def test_a_lock_that_cannot_be_removed_is_one_line(
+    tmp_path: Path, carried: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def locked(*_: object) -> None:
+        raise RuntimeError("Error: did not possess lock")
+
+    monkeypatch.setattr("optuna.Study.add_trial", locked)
+    with pytest.raises(UserError, match=r"study\.journal: Error: did not possess lock; fix that, and the same command"):
+        conducted(tmp_path, "trials=1")
+
+
 def test_a_search_killed_while_it_prunes_leaves_no_mark_of_a_run(
     tmp_path: Path, carried: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
