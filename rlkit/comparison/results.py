@@ -75,12 +75,13 @@ def compute(records: Sequence[Record], missing: Iterable[str] = ()) -> Results:
 
 
 def arranged(records: Sequence[Record]) -> Cells:
-    """The runs of each algorithm in each environment, by seed."""
+    """The runs of each algorithm in each environment, by seed; scores that are equal but for rounding are equal."""
     cells: Cells = {}
-    for r in sorted(records, key=lambda r: r.seed):
-        cells.setdefault(r.env, {}).setdefault(r.algo, []).append(r)
-    order = list(dict.fromkeys(r.env for r in records))
-    return {env: cells[env] for env in order}
+    for env in dict.fromkeys(r.env for r in records):
+        found = sorted((r for r in records if r.env == env), key=lambda r: r.seed)
+        for r, score in zip(found, run_statistics.tied(scores(found)).tolist(), strict=True):
+            cells.setdefault(env, {}).setdefault(r.algo, []).append(replace(r, score=score))
+    return cells
 
 
 def scores(records: Sequence[Record]) -> Array:
@@ -214,8 +215,7 @@ def pair(x: str, y: str, cells: Cells) -> Pair:
     if not common:
         said = "nothing in common"
         return {"x": x, "y": y, "envs": {}, "value": None, "low": None, "high": None, "chance": None, "verdict": said}
-    both = [run_statistics.rounded(scores(cells[env][x]), scores(cells[env][y])) for env in common]
-    of_x, of_y = [a for a, _ in both], [b for _, b in both]
+    of_x, of_y = ([scores(cells[env][algo]) for env in common] for algo in (x, y))
     found = estimate(run_statistics.improvement, of_x, of_y) if x < y else mirrored(of_y, of_x)
     each = {env: float(run_statistics.improvement([a], [b])) for env, a, b in zip(common, of_x, of_y, strict=True)}
     bounds = None if found["low"] is None else (np.array(found["low"]), np.array(found["high"]))

@@ -10,13 +10,12 @@ from numpy.typing import NDArray
 
 from rlkit import seeding
 from rlkit.api import Scores
-from rlkit.statistics.arrays import check
+from rlkit.statistics.arrays import DIGITS, EXACT, check, rounding
 
 Array = NDArray[np.float64]
 Z = 1.959964  # the 97.5 % quantile of the normal distribution
 SHOWN_BY = 0.05  # a difference with a smaller p-value is called shown
 RESAMPLES = 9_999  # sign flips that are drawn where there are too many to try all
-DIGITS = 12  # of the largest return: sums of the same rewards in another order differ behind them
 AT_ONCE = 10**7  # numbers that are drawn at a time: 80 MB
 
 
@@ -209,9 +208,11 @@ def sign_flip(differences: Array, exactness: float = 0.0) -> float:
         batch=max(1, AT_ONCE // len(differences)),
         rng=seeding.numpy_generator(0, "sign flips"),
     )
-    means, exactness = np.abs(found.null_distribution), exactness or float(np.abs(differences).max()) * 10.0**-DIGITS
+    means, exactness = np.abs(found.null_distribution), exactness or EXACT * float(np.abs(differences).max())
     as_large, drawn = int((means >= abs(found.statistic) - exactness).sum()), len(means) < 2 ** len(differences)
-    return (as_large + drawn) / (len(means) + drawn)  # of those that are drawn, the signs as they are count as well
+    return float(
+        (as_large + drawn) / (len(means) + drawn)
+    )  # of those that are drawn, the signs as they are count as well
 
 
 def compare(metric: str, ours: Array, theirs: Array) -> Paired:
@@ -221,9 +222,9 @@ def compare(metric: str, ours: Array, theirs: Array) -> Paired:
     with np.errstate(invalid="ignore", over="ignore"):
         differences = ours - theirs
     check(differences, "differences")
-    largest = np.abs((ours, theirs)).max(initial=0.0)
-    exactness = float(largest) * 10.0**-DIGITS
-    differences[np.abs(differences) <= exactness] = 0.0
+    sizes = np.abs((ours, theirs))
+    differences[np.abs(differences) <= np.maximum(EXACT * sizes.max(0), rounding(sizes))] = 0.0
+    exactness = EXACT * float(sizes.max(initial=0.0))
     wins, losses = int((differences > 0).sum()), int((differences < 0).sum())
     low, high = bootstrap(differences)
     exact = metric == "accuracy" and bool(np.isin((ours, theirs), (0, 1)).all())  # a reward model may give ½ to a pair

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlkit import seeding
-from rlkit.statistics.arrays import check
+from rlkit.statistics.arrays import EXACT, check, rounding
 
 Array = NDArray[np.float64]
 Runs = Sequence[Array]
@@ -59,10 +59,16 @@ def improvement(x: Runs, y: Runs) -> Array:
     return mean
 
 
-def rounded(x: Array, y: Array) -> tuple[Array, Array]:
-    """Scores to 12 digits of the largest: means of the same returns in another order differ in the last one."""
-    unit = max(np.abs(x).max(), np.abs(y).max()) * 1e-12
-    return (np.round(x / unit) * unit, np.round(y / unit) * unit) if unit else (x, y)
+def tied(x: Array) -> Array:
+    """Scores [n], of which those that differ behind 12 digits are one: means of the same returns in another order."""
+    order = np.argsort(x, kind="stable")
+    ordered, size = x[order], np.abs(x[order])
+    near = np.maximum(EXACT * np.maximum(size[1:], size[:-1]), rounding(x))
+    with np.errstate(over="ignore"):
+        group = np.cumsum([0, *~(np.diff(ordered) <= near)])
+    found = np.empty_like(x)
+    found[order] = ordered[np.searchsorted(group, group)]
+    return found
 
 
 def profile(runs: Runs, thresholds: Array) -> Array:

@@ -1,6 +1,7 @@
 """Run folders → records → results.json and a page: read, computed, said and escaped rightly."""
 
 import json
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -326,6 +327,19 @@ def test_means_of_the_same_returns_in_another_order_are_ties() -> None:
     assert mean != other
     (found,) = compute(grid(a_x=[mean, 1.0], b_x=[other, 1.0]))["improvement"]
     assert found["value"] == 0.5 and found["chance"] == 1
+    result = compute(grid(a_x=[mean, mean], b_x=[other, other]))
+    assert words.finding(result).startswith("a and b have the same, highest interquartile mean")
+
+
+@pytest.mark.parametrize("bad", [-1e9, -1e14, -1e300])
+def test_a_run_that_exploded_makes_no_ties_of_others(bad: float) -> None:
+    x, y = [float(i) for i in range(1, 11)], [*(i / 10 for i in range(1, 10)), bad]
+    (found,) = compute(grid(a_x=x, b_x=y))["improvement"]
+    assert (
+        found["value"] == 1.0
+        and found["chance"] == pytest.approx(2 / math.comb(20, 10))
+        and found["verdict"] == "better"
+    )
 
 
 def test_no_band_of_a_curve_depends_on_the_order_of_runs() -> None:

@@ -111,6 +111,13 @@ def test_the_sign_flip_test_tries_every_sign_where_the_pairs_are_few():
     assert episodes.sign_flip(np.zeros(9)) == episodes.sign_flip(np.array([5.0])) == 1
 
 
+def test_an_episode_that_exploded_makes_no_ties_of_others():
+    theirs = np.arange(20) / 10
+    theirs[3] = -1e14
+    found = episodes.compare("return", np.arange(20) / 10 + 0.5, theirs)
+    assert (found["wins"], found["ties"], found["losses"]) == (20, 0, 0)
+
+
 def test_signs_whose_means_are_equal_but_for_the_last_digits_are_counted():
     """Returns in tenths: their differences are −1, 1, 1, 1, 1, 1, 1 and 2 tenths, and 16 of 256 signs are as far."""
     theirs = np.array([-414.2, -250.4, -333.3, -571.7, -642.1, -128.6, -923.9, -717.3])
