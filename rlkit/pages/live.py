@@ -68,6 +68,7 @@ class Live:
             with torch.no_grad():
                 self.doing.next()
                 rollout = algo.rollout(env)
+                rollout["written"] = rollout["mask"].clone()  # credit may leave steps out of what is learned
                 self.doing.next()
                 self.group_size = rollout["mask"].shape[1] if rollout["mask"].dim() == 3 else 1
                 self.credited = algo.credit(rollout)
@@ -92,7 +93,7 @@ class Live:
         with self.lock:
             self.played()
             self.doing.begin("learning", "judging each token")
-            self.parts.algo.buffer.extend(self.credited.copy())
+            self.parts.algo.buffer.extend(self.credited.exclude("written"))
             loop.learn(self.parts.algo, Meter())
             self.passes += 1
             self.doing.next()
@@ -122,11 +123,15 @@ class Live:
         self.rows = rows = self.flat()
         steps = rows["mask"].sum().clamp(min=1)
         with torch.no_grad():
-            self.now = buffers.in_parts(policy.evaluate, rows, policy.micro_steps)
+            whole = rows.copy().set("mask", rows["written"])
+            self.now = buffers.in_parts(policy.evaluate, whole, policy.micro_steps)
             self.now = {"log_prob": self.now["log_prob"]}
             if "log_prob" in rows.keys() and "advantage" in rows.keys():
                 weighed = rows.copy().set("weight", losses.reduction(rows["mask"], "token"))  # as a minibatch has them
                 self.now |= buffers.in_parts(self.reported, weighed, policy.micro_steps)
+        if "ratio" in self.now:  # of steps that are not learned from, `loss` knows nothing
+            moved = (self.now["log_prob"] - rows["log_prob"]).exp()
+            self.now["ratio"] = torch.where(rows["written"] & ~rows["mask"], moved, self.now["ratio"])
         told: Json = {}
         if "log_prob" in rows.keys() and "advantage" in rows.keys():  # a demonstration's is 1: it was not played
             self.now["advantage"] = buffers.per_step(rows["advantage"], rows["mask"])
@@ -152,6 +157,8 @@ class Live:
         lead = credited["mask"].shape[:-1]
         keys = [key for key, x in credited.items() if x.shape[: len(lead)] == lead]
         rows = TensorDict({key: credited[key].flatten(0, len(lead) - 1) for key in keys}, batch_size=[lead.numel()])
+        if "written" not in rows.keys():  # an own credit made a batch of its own
+            rows["written"] = rows["mask"]
         acted = rows["mask"].any(-1).view(-1, size).any(-1)
         if not acted.any():
             raise UserError("no attempt of this rollout counts: every group scored the same; play again later")
@@ -171,13 +178,13 @@ class Live:
 
     def prompt(self, row: int) -> str:
         rows, tokenizer = self.played(), self.tokenizer()
-        start = int(rows["mask"][row].int().argmax())
+        start = int(rows["written"][row].int().argmax())
         return tokenizer.decode([rows["observation"][row, : start + 1].tolist()])[0]
 
     def attempt(self, row: int) -> Json:
         """From the first token that was written to the last one; what stands between turns was read."""
         rows, tokenizer = self.played(), self.tokenizer()
-        written = rows["mask"][row]
+        written = rows["written"][row]
         steps = written.nonzero().flatten().tolist()
         span = slice(steps[0], steps[-1] + 1) if steps else slice(0)
         ids, own = rows["action"][row][span].tolist(), written[span].tolist()
