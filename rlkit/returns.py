@@ -100,7 +100,8 @@ def n_step(
     total = torch.zeros_like(reward)
     for k in range(min(n, reward.shape[-1])):
         total = total + gamma**k * torch.where(t + k <= last, reward.roll(-k, -1), 0)
-    return total, last, gamma ** (last - t + 1).to(reward.dtype)
+    steps = last - t + 1
+    return total, last, gamma ** (steps.to(reward.dtype) if reward.is_floating_point() else steps)
 
 
 def gae(

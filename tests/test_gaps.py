@@ -54,6 +54,12 @@ def test_the_length_of_a_gap_is_no_delay() -> None:
     assert discount[MASK].tolist() == [0.125, 0.125, 0.25, 0.5]
 
 
+@pytest.mark.parametrize("kind", [torch.bool, torch.int64, torch.float16])
+def test_the_discount_counts_steps_whatever_rewards_are(kind: torch.dtype) -> None:
+    found = returns.n_step(torch.ones(1, 4, dtype=kind), torch.zeros(1, 4, dtype=torch.bool), 0.5, 3)[2]
+    assert found.tolist() == [[0.125, 0.125, 0.25, 0.5]]
+
+
 def test_what_a_gap_earns_belongs_to_the_step_before_it() -> None:
     reward = table([9.0, 1.0, 0.0, 0.0, 2.0, 4.0, 0.0, 8.0, 9.0])  # before the first step and after the end: nobody's
     folded = table([0.0, 1.0, 6.0, 0.0, 0.0, 0.0, 0.0, 8.0, 0.0])

@@ -73,7 +73,7 @@ def frames(
         with torch.inference_mode(), measured(policy):
             return _play(copies, env, policy, greedy, _picture if draw else _nothing)
     except NotImplementedError:
-        raise UserError("this environment cannot be drawn: its vector environment needs render()") from None
+        raise UserError(f"{env.source or 'this environment'} cannot be drawn: it has no render()") from None
     except (DependencyNotInstalled, ImportError) as error:
         missing = one_line(error)
         remedy = "pip install 'gymnasium[classic-control,toy-text]'"

@@ -21,7 +21,7 @@ def check(x: NDArray[np.floating], what: str) -> None:
 def rounding(x: NDArray[np.floating]) -> float:
     """By how much scores may differ that are equal but for rounding, whatever their size.
 
-    Sums of rewards that cancel out leave 1e-17 beside 0. A score that exploded says nothing of how others were rounded.
+    Sums of rewards that cancel leave 1e-17 beside 0. A score that exploded says nothing of how others were rounded.
     """
     sizes = np.sort(np.abs(x), axis=None)
     return EXACT * min(float(sizes[-1]), max(1.0, float(sizes[len(sizes) // 2]))) if sizes.size else 0.0
