@@ -127,8 +127,8 @@ def form(x: object) -> str:
 def order(x: Tensor | NDArray[Any]) -> list[int]:
     """The dimensions from the slowest in memory to the fastest; empty where that is their own order.
 
-    `torch.linalg.inv` and `eigh` return columns after columns, and kernels round by that order. So is the order empty
-    where the memory has gaps, or elements share it: what a checkpoint holds is then row after row.
+    `torch.linalg.inv` and `eigh` return columns after columns, and kernels round by that order. Where the memory has
+    gaps, or elements share it, the order is empty, too: a checkpoint holds such numbers row after row.
     """
     if isinstance(x, Tensor) and x.layout is not torch.strided:
         return []

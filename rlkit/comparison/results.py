@@ -224,7 +224,7 @@ def pair(x: str, y: str, cells: Cells) -> Pair:
 
 
 def mirrored(y: Sequence[Array], x: Sequence[Array]) -> Estimate:
-    """P(X > Y) from P(Y > X), which is one less it: so that the interval does not depend on which comes first."""
+    """P(X > Y) = 1 − P(Y > X), as ties count half for both: the interval does not depend on which row comes first."""
     found = estimate(run_statistics.improvement, y, x)
     low, high = (None if end is None else 1 - end for end in (found["high"], found["low"]))
     return {"value": 1 - found["value"], "low": low, "high": high}

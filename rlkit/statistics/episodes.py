@@ -192,7 +192,8 @@ def sign_flip(differences: Array, exactness: float = 0.0) -> float:
 
     If both are equally good, each pair's difference is as likely to have the other sign: p is the share of signs with
     |mean| as large as here. All 2^n signs are tried where they are few, else `RESAMPLES` of them, always the same.
-    exactness: means that differ by less are equal, for scores of 0.1 add up to other last digits in another order.
+    exactness: means that differ by less are equal (0: by 12 digits of the largest difference), as sums of tenths in
+    another order differ in their last digits.
     """
     from scipy.stats import permutation_test
 
@@ -210,9 +211,8 @@ def sign_flip(differences: Array, exactness: float = 0.0) -> float:
     )
     means, exactness = np.abs(found.null_distribution), exactness or EXACT * float(np.abs(differences).max())
     as_large, drawn = int((means >= abs(found.statistic) - exactness).sum()), len(means) < 2 ** len(differences)
-    return float(
-        (as_large + drawn) / (len(means) + drawn)
-    )  # of those that are drawn, the signs as they are count as well
+    # Where signs are drawn, those that were observed count as one more draw.
+    return float((as_large + drawn) / (len(means) + drawn))
 
 
 def compare(metric: str, ours: Array, theirs: Array) -> Paired:
