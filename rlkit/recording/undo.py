@@ -1,16 +1,19 @@
 """Going back to the state before an iteration whose rewards failed, and before a measurement."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rlkit.api import Algorithm, Env, State
-from rlkit.attributes import put_back, state_of
+from rlkit.attributes import FLAT, RANDOM, put_back, state_of
 from rlkit.held import is_part, named, owner
-from rlkit.recording.twins import copied, ready
+from rlkit.recording.twins import copied
 from rlkit.seeding import generators, global_generators
 
 
@@ -46,33 +49,79 @@ def remembered(algo: Algorithm, keys: Sequence[str]) -> Callable[[], None]:
     It is all generators, the buffers of modules, and what has no parameters, such as counters and tables. Parameters,
     optimizers and the buffer change later.
     """
-    drawn, bound = drawing(algo), named(algo, keys)
+    drawn, bound, parts = drawing(algo), named(algo, keys), acting(algo, keys)
     states = {key: state_of(x) for key, x in drawn.items()}
-    mine, parts, kept = copied(plain(algo, keys)), acting(algo, keys), buffers_of(bound.values())
     held = {key: copied(x.state_dict()) for key, x in parts.items()}
+    modules = {inner for x in bound.values() if isinstance(x, nn.Module) for inner in x.modules()}
+    buffers = [(module, dict(module._buffers)) for module in modules if module._buffers]
+    refill = contents([*(x for x in bound.values() if not is_part(x)), *(found for _, found in buffers)])
 
     def go_back() -> None:
         for key, state in states.items():
             put_back(drawn, key, state)
         for key, x in bound.items():  # names may be another's object by now, or a new one
             owner(algo, key)[key.rpartition(".")[2]] = x
-        for put in ready(algo, mine, tuple(mine)).values():
-            with suppress(TypeError):  # it is something else by now: the save that follows refuses it in one line
-                put()
+        for module, found in buffers:
+            module._buffers.update(found)
+        refill()
         for key, x in parts.items():
             x.load_state_dict(held[key])
-        for module, name, tensor, values in kept:
-            module._buffers[name] = tensor
-            tensor.detach().copy_(values)
 
     return go_back
 
 
-def buffers_of(found: Iterable[object]) -> list[tuple[nn.Module, str, Tensor, Tensor]]:
-    """Each buffer of these modules: the module that holds it, its name there, itself, and a copy of its values."""
-    modules = {inner for x in found if isinstance(x, nn.Module) for inner in x.modules()}
-    held = [(module, name, x) for module in modules for name, x in module._buffers.items() if x is not None]
-    return [(module, name, x, x.detach().clone()) for module, name, x in held if not nn.parameter.is_lazy(x)]
+def contents(found: Sequence[object]) -> Callable[[], None]:
+    """Note what these values hold, at any depth, and return a function that puts it back into the very same objects.
+
+    Other objects may refer to each of them. Parameters do not change while a policy acts.
+    """
+    waiting, seen = [*found], dict[int, object]()
+    tensors: list[tuple[Tensor, Tensor]] = []
+    arrays: list[tuple[NDArray[Any], NDArray[Any]]] = []
+    draws: list[tuple[object, object]] = []
+    groups: list[tuple[Any, Any]] = []  # Any: each kind of collection, and a list or a dict of what is in it
+    for x in waiting:  # which grows
+        if type(x) in FLAT or id(x) in seen:
+            continue
+        seen[id(x)] = x
+        if isinstance(x, Tensor) and not (isinstance(x, nn.Parameter) or nn.parameter.is_lazy(x)):
+            tensors.append((x, x.detach().clone()))
+        elif isinstance(x, np.ndarray):
+            arrays.append((x, x.copy()))
+        elif isinstance(x, RANDOM):
+            draws.append((x, state_of(x)))
+        elif isinstance(x, dict | list | set | deque):
+            groups.append((x, dict(x) if isinstance(x, dict) else list(x)))
+            waiting += x.values() if isinstance(x, dict) else x
+        elif isinstance(x, tuple | frozenset):
+            waiting += x
+
+    def refill() -> None:
+        for group, items in groups:
+            group.clear()
+            group.extend(items) if isinstance(group, list | deque) else group.update(items)
+        for tensor, values in tensors:
+            fill(tensor, values)
+        for array, numbers in arrays:
+            if array.flags.writeable and array.shape == numbers.shape:
+                np.copyto(array, numbers)
+        for generator, state in draws:
+            put_back({"": generator}, "", state)
+
+    return refill
+
+
+def fill(x: Tensor, values: Tensor) -> None:
+    """Put values into a tensor. Nothing writes into one whose elements share memory, and so it needs none."""
+    if x.shape != values.shape or x.dtype != values.dtype:
+        x.data = values
+    elif x.layout is not torch.strided or (owns_elements(x) and not torch.equal(x, values)):
+        with torch.inference_mode(x.is_inference()):
+            x.detach().copy_(values)
+
+
+def owns_elements(x: Tensor) -> bool:
+    return not any(step == 0 and size > 1 for step, size in zip(x.stride(), x.shape, strict=True))
 
 
 def acting(algo: Algorithm, keys: Sequence[str]) -> dict[str, Any]:

@@ -1,16 +1,22 @@
 """Whoever measures or plays a run puts back all that its checkpoint holds of the policy, also under names with dots."""
 
 import json
+import random
+from collections import deque
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from support.resuming import same
+from support.state import holding
 
 import rlkit
 from rlkit import evaluate
 from rlkit.pages.live import Live
 from rlkit.recording import checkpoint
+from rlkit.recording.undo import as_before
 from rlkit.settings import config
 from rlkit.settings.assemble import assemble
 
@@ -135,3 +141,40 @@ def test_measuring_changes_nothing_that_a_policy_remembers(tmp_path: Path) -> No
         found.append([state["numbers"], state["parts"]["policy"], [line["rollout/return"] for line in lines]])
     assert same(found[0], found[1])
     assert found[0][0]["policy.seen"] == int(found[0][1]["count"]) > 0
+
+
+class Ends(Exception):
+    pass
+
+
+def test_a_measurement_leaves_each_object_that_one(tmp_path: Path) -> None:
+    names = ("mean", "policy.stats", "policy.rows", "policy.pair", "policy.wide")
+    algo, _ = holding("mean", torch.zeros(4), saved=names)
+    policy, step = algo.policy, np.zeros(2)
+    policy.stats = {"mean": algo.mean, "last": [step], "seen": {1}, "queue": deque([0.5], maxlen=2)}
+    policy.stats["luck"] = random.Random(0)
+    policy.table = torch.zeros(2, 3)
+    policy.rows, policy.pair, policy.wide = [*policy.table], (policy.stats["last"], step), np.broadcast_to(step[0], 3)
+    policy.register_buffer("scale", torch.ones(1).expand(4))
+    policy.register_buffer("count", torch.zeros(()))
+    held = {key: policy.stats[key] for key in policy.stats}
+    rows, pair, luck = policy.rows, policy.pair, random.Random(0)
+    with pytest.raises(Ends), as_before(algo):
+        policy.count += 1
+        policy.stats["mean"] += 1
+        policy.stats["last"].append(step)
+        policy.stats["seen"].add(2)
+        policy.stats["queue"].append(3)
+        policy.stats["luck"].random()
+        policy.rows[1] += 1
+        step += 1
+        policy.stats, policy.rows, policy.pair = {"mean": 3}, [], ()
+        raise Ends
+    assert policy.rows is rows and policy.pair is pair and list(policy.stats) == list(held)
+    assert all(policy.stats[key] is x for key, x in held.items()) and policy.stats["mean"] is algo.mean
+    assert policy.pair[0] is policy.stats["last"] and policy.stats["last"][0] is policy.pair[1] is step
+    assert not algo.mean.any() and not step.any() and not policy.table.any() and not policy.count
+    assert (len(held["last"]), held["seen"], list(held["queue"])) == (1, {1}, [0.5])
+    assert held["luck"].random() == luck.random()
+    policy.rows[0] += 1
+    assert policy.table[0].eq(1).all(), "it is still a view"
