@@ -141,11 +141,9 @@ def order(x: Tensor | NDArray[Any]) -> list[int]:
 
 def fills(x: object, value: object) -> bool:
     """Whether `put_back` copies a value into the memory of this attribute, which other objects may refer to."""
-    if isinstance(x, Tensor) and isinstance(value, Tensor):
-        alike = x.dtype == value.dtype and x.shape == value.shape
-        return alike and (x.requires_grad or order(x) == order(value))
-    if isinstance(x, np.ndarray) and isinstance(value, np.ndarray):
-        return x.dtype == value.dtype and x.shape == value.shape and order(x) == order(value)
+    for kind in (Tensor, np.ndarray):
+        if isinstance(x, kind) and isinstance(value, kind):
+            return x.dtype == value.dtype and x.shape == value.shape
     return False
 
 
@@ -170,8 +168,13 @@ def put_back(owner: dict[str, Any], key: str, value: Any) -> None:
     x = owner[key]
     if form(value) != (wanted := form(state_of(x))):
         raise TypeError(f"{form(value)} stands in place of {wanted}")
-    if fills(x, value):
-        x.data.copy_(value) if isinstance(x, Tensor) else np.copyto(x, value)  # of a parameter its values
+    if fills(x, value) and isinstance(x, Tensor):
+        if order(x) != order(value) and not x.requires_grad and x._base is None:
+            x.data = value.to(x.device)  # all that refer to it see the new memory
+        else:
+            x.data.copy_(value)  # of a parameter its values
+    elif fills(x, value):
+        np.copyto(x, value)
     elif isinstance(x, torch.Generator):
         x.set_state(value)
     elif isinstance(x, np.random.Generator):
@@ -187,7 +190,7 @@ def put_back(owner: dict[str, Any], key: str, value: Any) -> None:
         x.extend(value) if isinstance(x, list | deque) else x.update(value)
     elif isinstance(x, frozenset):
         owner[key] = frozenset(value)
-    else:  # plain values, a number that has become one of another kind, and one in another order of memory
+    else:  # plain values, and a number that has become one of another kind
         owner[key] = value.to(x.device) if isinstance(x, Tensor) and isinstance(value, Tensor) else value
 
 

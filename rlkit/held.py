@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from rlkit import attributes, ranks, shards
 from rlkit.api import Algorithm, Env, State
-from rlkit.attributes import COLLECTIONS, PLAIN, RANDOM, STATE, TORCH, can_be_saved, form, is_state
+from rlkit.attributes import COLLECTIONS, PLAIN, RANDOM, STATE, TORCH, can_be_saved, form, is_state, order
 from rlkit.errors import UserError
 from rlkit.fingerprint import digest
 from rlkit.finite import leaves
@@ -204,7 +204,8 @@ def fingerprints(algo: Algorithm, env: Env) -> dict[str, str]:
 def extent(x: object) -> str:
     """`form`, and what else must stay the same: how much a module or an optimizer that torch restores holds.
 
-    Of a generator of NumPy it is how many others it has spawned, which its state lacks.
+    Of a generator of NumPy it is how many others it has spawned, which its state lacks. Of an array it is how it lies
+    in memory.
     """
     if isinstance(x, torch.optim.Optimizer) and _by_torch(type(x).load_state_dict):
         return (
@@ -212,6 +213,8 @@ def extent(x: object) -> str:
         )
     if isinstance(x, np.random.Generator) and isinstance(seeds := x.bit_generator.seed_seq, np.random.SeedSequence):
         return form(x) + (f" that has spawned {seeds.n_children_spawned}" if seeds.n_children_spawned else "")
+    if isinstance(x, np.ndarray) and (dimensions := order(x)):  # another array could not take the place of this one
+        return f"{form(x)} with its dimensions in the order {dimensions} in memory"
     if not isinstance(x, nn.Module):
         return form(x)
     modules = list(x.modules())

@@ -71,18 +71,22 @@ def test_a_matrix_lies_in_memory_as_before(tmp_path: Path) -> None:
 
     def made() -> tuple[Any, Any]:
         algo, env = holding("inverse", torch.eye(37), saved=("inverse", "moments", "mover"))
-        algo.moments, p = np.eye(37), torch.nn.Parameter(torch.zeros(2))
+        algo.moments, p = np.asfortranarray(np.eye(37)), torch.nn.Parameter(torch.zeros(2))
+        algo.policy.precision = algo.inverse  # a second name need not be saved
         algo.mover = Turning([p], lr=0.1)
         return algo, env
 
     algo, env = made()
     c = torch.rand(37, 37, generator=torch.Generator().manual_seed(0)) + 5 * torch.eye(37)
-    algo.inverse, algo.moments = torch.linalg.inv(c), np.asfortranarray(c.numpy().astype(float))
+    algo.inverse = algo.policy.precision = torch.linalg.inv(c)
+    algo.moments += c.numpy()
     state = algo.mover.state[algo.mover.param_groups[0]["params"][0]]
     state["basis"] = torch.linalg.eigh(c @ c.T)[1]
     save(tmp_path, algo, env, Progress(held=fingerprints(algo, env)))
     again, second = made()
+    there = again.inverse, again.moments
     restore(tmp_path, again, second)
+    assert again.inverse is again.policy.precision is there[0] and again.moments is there[1]
     x = torch.linspace(-1, 1, 37)
     for ours, theirs in ((algo.inverse, again.inverse), (state["basis"], *again.mover.state.values())):
         theirs = theirs["basis"] if isinstance(theirs, dict) else theirs
