@@ -76,10 +76,18 @@ class Rollout:
         return batch
 
     def state_dict(self) -> State:
-        return {"count": self.count}
+        """The number of rollouts, and the one that an own algorithm has not learned from yet."""
+        if (data := self.data) is None:
+            return {"count": self.count, "data": None}
+        device = None if data.device is None else str(data.device)
+        return {
+            "count": self.count,
+            "data": {"steps": dict(data.items()), "size": [*data.batch_size], "device": device},
+        }
 
     def load_state_dict(self, state: State) -> None:
-        self.count = state["count"]
+        self.count, held = state["count"], state.get("data")  # which older checkpoints lack
+        self.data = TensorDict(held["steps"], batch_size=held["size"], device=held["device"]) if held else None
 
 
 def unacted(batch: TensorDict) -> TensorDict:

@@ -1,16 +1,20 @@
 """What is remembered: every step once an epoch, weights fixed before splitting, exact resume, a ring that forgets."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from gymnasium.vector import AutoresetMode
 from support.fakes import RaggedText, SequencePolicy, algorithm, iterate
 from support.probes import Ring, control
+from support.resuming import same
 from tensordict import TensorDict
 from torch import Tensor
 from torch.testing import assert_close
 
 from rlkit import buffers, losses, policies
 from rlkit.meter import Meter
+from rlkit.recording import checkpoint
 
 
 def grid(rows: int = 6, time: int = 5, seed: int = 0) -> TensorDict:
@@ -148,6 +152,19 @@ def test_a_rollout_is_forgotten_after_use() -> None:
     assert memory.data is None
     memory.extend(grid(seed=1))
     assert ids(next(iter(memory))) == ids(grid(seed=1))
+
+
+def test_a_rollout_that_is_not_learned_from_yet_resumes(tmp_path: Path) -> None:
+    """An algorithm of one's own may learn from every second one, or have a second memory."""
+    first, resumed = (buffers.Rollout(7, minibatches=3) for _ in range(2))
+    assert first.state_dict() == {"count": 0, "data": None}
+    first.extend(grid())
+    checkpoint.save(tmp_path, first.state_dict())
+    resumed.load_state_dict(checkpoint.load(tmp_path))
+    for ours, theirs in zip(first, resumed, strict=True):
+        assert ours.batch_size == theirs.batch_size and same(dict(ours.items()), dict(theirs.items()))
+    resumed.load_state_dict({"count": 4})  # of an older version
+    assert resumed.count == 4 and resumed.data is None
 
 
 def test_shuffling_is_a_function_of_the_seed_and_of_how_many_rollouts_there_were() -> None:
