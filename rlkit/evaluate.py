@@ -114,11 +114,11 @@ def show(subject: "Subject", found: "Report", scores: "Scores", asked: "Evaluate
     env, greedy = subject.env, found["greedy"]
     what = env.scored(subject.policy)
     scored = [(name, e) for name, e in found.items() if name in ("greedy", "sampled") or name.startswith("pass@")]
-    rows = intervals(scored, greedy["episodes"])
+    rows = intervals(scored)
     table(f"{env.metric} on {asked.split}, {greedy['episodes']} {what}", ["", "mean", "95 %"], rows)
     whole = [(name, found[name]) for name in ("greedy", "sampled") if found.get(name, {}).get("metrics")]
     beside = [(f"{x}, {name}", e) for name, each in whole for x, e in each["metrics"].items()]
-    rows = intervals(beside, greedy["episodes"])
+    rows = intervals(beside)
     if rows:
         table("beside it", ["", "mean", "95 %"], rows)
     if "distribution" in greedy:
@@ -147,24 +147,30 @@ def show_both(subject: "Subject", other: "Subject", scores: "Scores", rivals: "S
     names = labels(subject, other)
     sides = zip(names, (scores, rivals), strict=True)
     both = [(name, summarize(metric, x, True)) for name, x in sides]
-    difference: Interval = {"mean": against["difference"], "low": against["low"], "high": against["high"]}
-    rows = intervals([*both, ("difference", difference)], len(rivals.score))
-    table(f"greedy {metric}, both on the same {len(rivals.score)} {what}", ["", "mean", "95 %"], rows)
+    pairs = len(rivals.score)
+    difference: Interval = {
+        "mean": against["difference"],
+        "low": against["low"],
+        "high": against["high"],
+        "episodes": pairs,
+    }
+    rows = intervals([*both, ("difference", difference)])
+    table(f"greedy {metric}, both on the same {pairs} {what}", ["", "mean", "95 %"], rows)
     say(f"{against['wins']} better, {against['ties']} equal, {against['losses']} worse ({against['test']} test)")
     say(against["says"])
     if said := unlearned(subject, other):
         say(said)
     if passed := [(name, e) for name, e in found.items() if name.startswith("pass@")]:
-        table(f"pass@k of {names[0]}", ["", "mean", "95 %"], intervals(passed, len(scores.score)))
+        table(f"pass@k of {names[0]}", ["", "mean", "95 %"], intervals(passed))
 
 
-def intervals(named: "Iterable[tuple[str, Interval]]", episodes: int) -> list[list[str]]:
+def intervals(named: "Iterable[tuple[str, Interval]]") -> list[list[str]]:
     """The rows of a table: name, mean, 95 % interval."""
     from rlkit.statistics import form, within
 
-    each = [(name, e["mean"], e["low"], e["high"]) for name, e in named]
-    as_form = form(x for _, *numbers in each for x in numbers)
-    return [[name, f"{mean:{as_form}}", within(low, high, episodes, as_form)] for name, mean, low, high in each]
+    each = [*named]
+    as_form = form(x for _, e in each for x in (e["mean"], e["low"], e["high"]))
+    return [[name, f"{e['mean']:{as_form}}", within(e["low"], e["high"], e["episodes"], as_form)] for name, e in each]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

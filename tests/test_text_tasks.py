@@ -57,4 +57,4 @@ def test_the_other_commands_run(command: str, folder: Path) -> None:
         assert "calculates, greedy" in run(folder, *shlex.split(after)[1:])
         summary = json.loads((folder / "runs" / "people" / "summary.json").read_text())
         assert summary["evaluation"]["after"]["metric"] == "return"
-        assert set(summary["evaluation"]["after"]["metrics"]["calculates"]) == {"mean", "low", "high"}
+        assert set(summary["evaluation"]["after"]["metrics"]["calculates"]) == {"mean", "low", "high", "episodes"}

@@ -19,7 +19,7 @@ from rlkit.recording.log import Log
 from rlkit.recording.undo import as_before
 from rlkit.scores import checked
 from rlkit.seeding import drawn_apart
-from rlkit.statistics.episodes import Measured, form, summarize, within
+from rlkit.statistics.episodes import Interval, Measured, form, summarize, within
 from rlkit.terminal import warn
 
 Evaluation = dict[str, Measured]  # before and after training, and the ceiling (reasoning baseline)
@@ -141,7 +141,10 @@ def report_metrics(log: Log, evaluation: Evaluation) -> None:
     def cells(name: str) -> list[str]:
         held = [metrics.get(name) for metrics in given.values()]
         shape = decimals((e["mean"], e["low"], e["high"]) for e in held if e is not None)
-        return ["" if e is None else " ".join(f"{x:{shape}}" for x in (e["mean"], e["low"], e["high"])) for e in held]
+        return ["" if e is None else f"{e['mean']:{shape}} {ends(e, shape)}" for e in held]
+
+    def ends(e: Interval, shape: str) -> str:
+        return within(e["low"], e["high"], e.get("episodes", 0), shape).replace(" to ", " ")
 
     if names:
         rows = [[name, *cells(name)] for name in names]

@@ -25,6 +25,7 @@ class Interval(TypedDict):
     mean: float
     low: float
     high: float
+    episodes: int  # how many it is of: a metric may have no opinion on some
 
 
 class Measured(TypedDict):
@@ -123,7 +124,7 @@ def interval(x: Array) -> Interval:
     """The mean and its 95 % interval: Wilson's where every number is 0 or 1, else by bootstrap."""
     check(x, "scores")
     low, high = wilson(x.sum(), len(x)) if set(x.tolist()) <= {0.0, 1.0} else bootstrap(x)
-    return {"mean": float(x.mean()), "low": low, "high": high}
+    return {"mean": float(x.mean()), "low": low, "high": high, "episodes": len(x)}
 
 
 def pass_at_k(n: int, correct: int, k: int) -> float:
@@ -224,7 +225,7 @@ def compare(metric: str, ours: Array, theirs: Array) -> Paired:
     check(differences, "differences")
     sizes = np.abs((ours, theirs))
     differences[np.abs(differences) <= np.maximum(EXACT * sizes.max(0), rounding(sizes))] = 0.0
-    exactness = EXACT * float(sizes.max(initial=0.0))
+    exactness = EXACT * float(sizes[:, differences != 0].max(initial=0.0))
     wins, losses = int((differences > 0).sum()), int((differences < 0).sum())
     low, high = bootstrap(differences)
     exact = metric == "accuracy" and bool(np.isin((ours, theirs), (0, 1)).all())  # a reward model may give ½ to a pair

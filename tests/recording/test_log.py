@@ -324,9 +324,11 @@ def test_groups_of_kinds_have_a_table_of_their_own(tmp_path: Path, capsys: pytes
 def test_a_metric_beside_the_score_has_its_own_decimals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     part = {"metric": "return", "mean": 61.27, "low": 55.0, "high": 70.0, "length": 3.0, "episodes": 8}
     beside = {"gold": {"mean": 0.0431, "low": 0.0312, "high": 0.0574}, "words": {"mean": 140, "low": 9, "high": 200}}
+    beside["once"] = {"mean": 0.25, "low": 0.25, "high": 0.25, "episodes": 1}
     found: Any = {"before": part, "after": part | {"metrics": beside}}
     with Log(tmp_path, {}, 1, "iterations") as log:
         report(log, SimpleNamespace(metric="return"), found, "problems")  # type: ignore[arg-type]
     said = capsys.readouterr().out
     assert "0.043 0.031 0.057" in said, "a score over 10 does not round a share to a tenth"
     assert "140.0 9.0 200.0" in said and "61.3" in said
+    assert "0.250 none" in said, "a metric that has an opinion on one row"

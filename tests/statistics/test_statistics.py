@@ -116,6 +116,10 @@ def test_an_episode_that_exploded_makes_no_ties_of_others():
     theirs[3] = -1e14
     found = episodes.compare("return", np.arange(20) / 10 + 0.5, theirs)
     assert (found["wins"], found["ties"], found["losses"]) == (20, 0, 0)
+    both = np.arange(20) / 10
+    both[3] = -1e14  # of both
+    found = episodes.compare("return", np.where(both < 0, both, both + 0.5), both)
+    assert (found["wins"], found["ties"], found["better"]) == (19, 1, "ours") and found["p"] < 0.001
 
 
 def test_signs_whose_means_are_equal_but_for_the_last_digits_are_counted():
@@ -180,9 +184,14 @@ def test_a_summary_has_an_interval_and_the_accuracy_of_each_kind():
     scores.metrics = {"right": [1.0, None, 0.0, 1.0], "of nobody": [None] * 4, "words": [2.0, None, 3.0, 7.0]}
     beside = episodes.summarize("accuracy", scores, True)["metrics"]
     low, high = episodes.wilson(2, 3)
-    assert beside.keys() == {"right", "words"} and beside["right"] == {"mean": 2 / 3, "low": low, "high": high}
+    assert beside.keys() == {"right", "words"} and beside["right"] == {
+        "mean": 2 / 3,
+        "low": low,
+        "high": high,
+        "episodes": 3,
+    }
     low, high = episodes.bootstrap(np.array([2.0, 3.0, 7.0]))
-    assert beside["words"] == {"mean": 4.0, "low": low, "high": high}
+    assert beside["words"] == {"mean": 4.0, "low": low, "high": high, "episodes": 3}
 
 
 def test_kinds_that_are_numbers_stand_in_their_order() -> None:
