@@ -77,7 +77,7 @@ class Rollout:
 
     def state_dict(self) -> State:
         """The number of rollouts, and the one that an own algorithm has not learned from yet."""
-        if (data := self.data) is None:
+        if not isinstance(data := self.data, TensorDict):  # a subclass may gather them in a form of its own
             return {"count": self.count, "data": None}
         device = None if data.device is None else str(data.device)
         return {
@@ -86,8 +86,10 @@ class Rollout:
         }
 
     def load_state_dict(self, state: State) -> None:
-        self.count, held = state["count"], state.get("data")  # which older checkpoints lack
-        self.data = TensorDict(held["steps"], batch_size=held["size"], device=held["device"]) if held else None
+        self.count, self.data = state["count"], None
+        held = state.get("data")  # which older checkpoints lack; a subclass may have put its own there
+        if isinstance(held, dict) and held.keys() == {"steps", "size", "device"}:
+            self.data = TensorDict(held["steps"], batch_size=held["size"], device=held["device"])
 
 
 def unacted(batch: TensorDict) -> TensorDict:

@@ -165,6 +165,10 @@ def test_a_rollout_that_is_not_learned_from_yet_resumes(tmp_path: Path) -> None:
         assert ours.batch_size == theirs.batch_size and same(dict(ours.items()), dict(theirs.items()))
     resumed.load_state_dict({"count": 4})  # of an older version
     assert resumed.count == 4 and resumed.data is None
+    first.data = [grid()]  # type: ignore[assignment]  # as a subclass may gather them
+    assert first.state_dict()["data"] is None
+    resumed.load_state_dict({"count": 5, "data": {"mine": 1}})
+    assert resumed.count == 5 and resumed.data is None
 
 
 def test_shuffling_is_a_function_of_the_seed_and_of_how_many_rollouts_there_were() -> None:
