@@ -12,7 +12,7 @@ MEANINGS = {
     "rollout/turns": "Mean number of turns that an episode had.",
     "rollout/truncated": "Share of attempts that were cut off at the largest length.",
     "rollout/stopped": "Share of attempts that ended at one of the texts of env.stop.",
-    "rollout/equal_groups": "Share of starts whose attempts all scored the same: a group mean says nothing there.",
+    "rollout/equal_groups": "Share of starts whose attempts all scored the same, or none was preferred by env.judge.",
     "rollout/sampler_gap": "Mean absolute difference of a token's log-probability between engine and learner.",
     "rollout/staleness": "Mean age of the rows, in versions of the weights, where the next rollout is written ahead.",
     "rollout/tool_calls": "Mean number of tool calls of an attempt.",
