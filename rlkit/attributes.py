@@ -141,9 +141,11 @@ def order(x: Tensor | NDArray[Any]) -> list[int]:
 
 def fills(x: object, value: object) -> bool:
     """Whether `put_back` copies a value into the memory of this attribute, which other objects may refer to."""
-    for kind in (Tensor, np.ndarray):
-        if isinstance(x, kind) and isinstance(value, kind):
-            return x.dtype == value.dtype and x.shape == value.shape
+    if isinstance(x, Tensor) and isinstance(value, Tensor):  # a part of another cannot take another order of memory
+        movable = x._base is None or x.requires_grad or order(x) == order(value)
+        return x.dtype == value.dtype and x.shape == value.shape and movable
+    if isinstance(x, np.ndarray) and isinstance(value, np.ndarray):
+        return bool(x.dtype == value.dtype and x.shape == value.shape)
     return False
 
 
@@ -169,8 +171,8 @@ def put_back(owner: dict[str, Any], key: str, value: Any) -> None:
     if form(value) != (wanted := form(state_of(x))):
         raise TypeError(f"{form(value)} stands in place of {wanted}")
     if fills(x, value) and isinstance(x, Tensor):
-        if order(x) != order(value) and not x.requires_grad and x._base is None:
-            x.data = value.to(x.device)  # all that refer to it see the new memory
+        if order(x) != order(value) and not x.requires_grad:
+            x.data = value.to(x.device)  # the object stays: others may refer to it
         else:
             x.data.copy_(value)  # of a parameter its values
     elif fills(x, value):

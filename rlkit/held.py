@@ -214,7 +214,8 @@ def extent(x: object) -> str:
     if isinstance(x, np.random.Generator) and isinstance(seeds := x.bit_generator.seed_seq, np.random.SeedSequence):
         return form(x) + (f" that has spawned {seeds.n_children_spawned}" if seeds.n_children_spawned else "")
     if isinstance(x, np.ndarray) and (dimensions := order(x)):  # another array could not take the place of this one
-        return f"{form(x)} with its dimensions in the order {dimensions} in memory"
+        undone = "np.ascontiguousarray puts them in their own"
+        return f"{form(x)} with its dimensions in the order {dimensions} in memory ({undone})"
     if not isinstance(x, nn.Module):
         return form(x)
     modules = list(x.modules())

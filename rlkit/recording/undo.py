@@ -62,7 +62,8 @@ def remembered(algo: Algorithm, keys: Sequence[str]) -> Callable[[], None]:
         for key, x in bound.items():  # names may be another's object by now, or a new one
             owner(algo, key)[key.rpartition(".")[2]] = x
         for module, found in buffers:
-            module._buffers.update(found)
+            for name, buffer in found.items():  # a scripted module can set them one by one alone
+                module._buffers[name] = buffer
         refill()
         for key, x in parts.items():
             x.load_state_dict(held[key])
@@ -113,11 +114,11 @@ def contents(found: Sequence[object]) -> Callable[[], None]:
 
 def fill(x: Tensor, values: Tensor) -> None:
     """Put values into a tensor. Nothing writes into one whose elements share memory, and so it needs none."""
-    if x.shape != values.shape or x.dtype != values.dtype:
-        x.data = values
-    elif x.layout is not torch.strided or (owns_elements(x) and not torch.equal(x, values)):
-        with torch.inference_mode(x.is_inference()):
-            x.detach().copy_(values)
+    with torch.inference_mode(x.is_inference()), torch.no_grad():
+        if x.shape != values.shape or x.dtype != values.dtype:
+            x.data = values
+        elif x.layout is not torch.strided or owns_elements(x):
+            x.copy_(values)
 
 
 def owns_elements(x: Tensor) -> bool:

@@ -178,3 +178,17 @@ def test_a_measurement_leaves_each_object_that_one(tmp_path: Path) -> None:
     assert held["luck"].random() == luck.random()
     policy.rows[0] += 1
     assert policy.table[0].eq(1).all(), "it is still a view"
+
+
+def test_what_is_measured_may_be_scripted_negative_zero_or_sparse() -> None:
+    algo, _ = holding("mean", torch.tensor([0.0, -0.0]), saved=("mean", "policy.mean"))
+    policy = algo.policy
+    policy.mean = algo.mean
+    policy.features = torch.jit.script(torch.nn.BatchNorm1d(2))
+    policy.register_buffer("sparse", torch.eye(2).to_sparse(), persistent=False)
+    with as_before(algo):
+        policy.features(torch.ones(3, 2))
+        policy.sparse.add_(torch.eye(2).to_sparse())
+        policy.mean.neg_()
+    assert torch.signbit(policy.mean).tolist() == [False, True] and policy.features.num_batches_tracked == 0
+    assert torch.equal(policy.sparse.to_dense(), torch.eye(2))

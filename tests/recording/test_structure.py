@@ -94,6 +94,15 @@ def test_a_matrix_lies_in_memory_as_before(tmp_path: Path) -> None:
     assert again.moments.flags.f_contiguous and np.array_equal(again.moments, algo.moments)
 
 
+def test_a_part_of_another_tensor_may_become_one_in_another_order(tmp_path: Path) -> None:
+    algo, env = holding("inverse", torch.zeros(2, 3, 3)[0], saved=("inverse",))
+    algo.inverse = torch.linalg.inv(torch.eye(3) + 0.1)
+    save(tmp_path, algo, env, Progress())
+    again, second = holding("inverse", torch.zeros(2, 3, 3)[0], saved=("inverse",))
+    restore(tmp_path, again, second)
+    assert torch.equal(again.inverse, algo.inverse) and again.inverse.stride() == (1, 3)
+
+
 @pytest.mark.parametrize("order", [[0, 0], [0], [1, 2], "10", [1, "0"], [1.0, 0.0], {}, 1])
 def test_an_order_of_memory_that_cannot_be_is_damage(
     order: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -159,7 +159,7 @@ OTHER: dict[str, tuple[Any, Any, str, str]] = {  # what could not be put back, a
     "an array": (torch.zeros(2), np.zeros(2, np.float32), "a tensor of .*", "an array of float32 .*"),
     "a tensor with axes": (0.0, torch.zeros(2), "a number", "a tensor .*"),
     "a tuple": ([1], (1,), "a list", "a tuple"),
-    "columns": (np.eye(2), np.asfortranarray(np.eye(2)), "an array .*", r"an array .* order \[1, 0\] in memory"),
+    "columns": (np.eye(2), np.asfortranarray(np.eye(2)), "an array .*", r"an array .* order \[1, 0\] in memory .*"),
     "a longer queue": (deque(maxlen=2), deque(maxlen=3), "a deque of at most 2", "a deque of at most 3"),
     "a dictionary": (Counter(), {}, "a Counter", "a dict"),
     "a text": (1, "a", "a number", "a str"),
