@@ -1,7 +1,6 @@
 """Run folders → records → results.json and a page: read, computed, said and escaped rightly."""
 
 import json
-import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from rlkit import titles
 from rlkit.api import Reference, UserError
 from rlkit.comparison import page, records, report, words
 from rlkit.comparison.caveats import caveats
-from rlkit.comparison.results import band, compute, sorted_runs
+from rlkit.comparison.results import compute
 from rlkit.comparison.view import View
 from rlkit.recording.log import table
 from rlkit.settings import plugins
@@ -297,56 +296,6 @@ def test_a_quiet_comparison_prints_nothing_in_a_notebook(
         table("title", ["a", "b"], [["1", "2"]])
         View([], []).console.print("a line")
     assert not shown and not capsys.readouterr().out
-
-
-def test_no_number_depends_on_the_order_of_seeds_and_environments() -> None:
-    draw = np.random.default_rng(0)
-    cells = {f"{algo}_{env}": draw.normal(size=n).tolist() for algo, n in (("a", 4), ("b", 5)) for env in "xyz"}
-    one = compute(grid(**cells))
-    other = compute(grid(**{name: cells[name][::-1] for name in reversed(cells)}))
-    assert one["overall"] == other["overall"] and one["algos"] == other["algos"]
-    for mine, theirs in zip(one["improvement"], other["improvement"], strict=True):
-        assert {**mine, "envs": {}} == {**theirs, "envs": {}}
-    assert one["profiles"] == other["profiles"]
-
-
-def test_no_interval_depends_on_which_algorithm_is_given_first() -> None:
-    """No environment is shared by all three, so they stand in the order of the command."""
-    draw = np.random.default_rng(0)
-    a, b = draw.normal(size=5).tolist(), draw.normal(1.0, size=5).tolist()
-    one, other = compute(grid(a_x=a, b_x=b, c_y=[0.0])), compute(grid(b_x=b, a_x=a, c_y=[0.0]))
-    (first, *_), (second, *_) = one["improvement"], other["improvement"]
-    assert (first["x"], second["x"]) == ("a", "b") and first["low"] != 1 - (first["high"] or 0.0)
-    mirror = [1 - (second[key] or 0.0) for key in ("value", "high", "low")]
-    assert [first["value"], first["low"], first["high"]] == pytest.approx(mirror, abs=1e-15)
-
-
-def test_means_of_the_same_returns_in_another_order_are_ties() -> None:
-    returns = [0.0, 0.1, 0.2, 0.3] * 25
-    mean, other = float(np.mean(sorted(returns))), float(np.mean(returns))
-    assert mean != other
-    (found,) = compute(grid(a_x=[mean, 1.0], b_x=[other, 1.0]))["improvement"]
-    assert found["value"] == 0.5 and found["chance"] == 1
-    result = compute(grid(a_x=[mean, mean], b_x=[other, other]))
-    assert words.finding(result).startswith("a and b have the same, highest interquartile mean")
-
-
-@pytest.mark.parametrize("bad", [-1e9, -1e14, -1e300])
-def test_a_run_that_exploded_makes_no_ties_of_others(bad: float) -> None:
-    x, y = [float(i) for i in range(1, 11)], [*(i / 10 for i in range(1, 10)), bad]
-    (found,) = compute(grid(a_x=x, b_x=y))["improvement"]
-    assert (
-        found["value"] == 1.0
-        and found["chance"] == pytest.approx(2 / math.comb(20, 10))
-        and found["verdict"] == "better"
-    )
-
-
-def test_no_band_of_a_curve_depends_on_the_order_of_runs() -> None:
-    values = np.random.default_rng(0).normal(size=(5, 7))
-    orders = (values, values[:, ::-1], values[:, [3, 1, 2, 0, 6, 5, 4]])
-    bands = [band(runs.iqm, sorted_runs([given])) for given in orders]
-    assert bands[0] == bands[1] == bands[2]
 
 
 def test_a_number_that_is_small_beside_others_is_not_written_as_zero() -> None:
