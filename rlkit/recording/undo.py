@@ -62,7 +62,7 @@ def remembered(algo: Algorithm, keys: Sequence[str]) -> Callable[[], None]:
         for key, x in bound.items():  # names may be another's object by now, or a new one
             owner(algo, key)[key.rpartition(".")[2]] = x
         for module, found in buffers:
-            for name, buffer in found.items():  # a scripted module can set them one by one alone
+            for name, buffer in found.items():  # a scripted module takes no other mapping
                 module._buffers[name] = buffer
         refill()
         for key, x in parts.items():
