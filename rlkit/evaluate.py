@@ -110,12 +110,13 @@ def show(subject: "Subject", found: "Report", scores: "Scores", asked: "Evaluate
     """Print the measurements."""
     from rlkit import statistics
     from rlkit.recording.log import table
+    from rlkit.scores import unit_for
 
     env, greedy = subject.env, found["greedy"]
-    what = env.scored(subject.policy)
+    what, number = env.scored(subject.policy), greedy["episodes"]
     scored = [(name, e) for name, e in found.items() if name in ("greedy", "sampled") or name.startswith("pass@")]
     rows = intervals(scored)
-    table(f"{env.metric} on {asked.split}, {greedy['episodes']} {what}", ["", "mean", "95 %"], rows)
+    table(f"{env.metric} on {asked.split}, {number} {unit_for(number, what)}", ["", "mean", "95 %"], rows)
     whole = [(name, found[name]) for name in ("greedy", "sampled") if found.get(name, {}).get("metrics")]
     beside = [(f"{x}, {name}", e) for name, each in whole for x, e in each["metrics"].items()]
     rows = intervals(beside)
@@ -140,6 +141,7 @@ def show_both(subject: "Subject", other: "Subject", scores: "Scores", rivals: "S
     """Print two runs side by side, the result of the test, and pass@k of the first one."""
     from rlkit.against import labels, unlearned
     from rlkit.recording.log import table
+    from rlkit.scores import unit_for
     from rlkit.statistics.episodes import summarize
 
     metric, what = subject.env.metric, other.env.scored(other.policy)
@@ -155,7 +157,7 @@ def show_both(subject: "Subject", other: "Subject", scores: "Scores", rivals: "S
         "episodes": pairs,
     }
     rows = intervals([*both, ("difference", difference)])
-    table(f"greedy {metric}, both on the same {pairs} {what}", ["", "mean", "95 %"], rows)
+    table(f"greedy {metric}, both on the same {pairs} {unit_for(pairs, what)}", ["", "mean", "95 %"], rows)
     say(f"{against['wins']} better, {against['ties']} equal, {against['losses']} worse ({against['test']} test)")
     say(against["says"])
     if said := unlearned(subject, other):

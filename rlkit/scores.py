@@ -30,6 +30,11 @@ class Reference:
     high_is: str  # a description: the optimum, a published result, the ceiling
 
 
+def unit_for(count: int, unit: Unit) -> str:
+    """The unit behind a number: 1 episode, 2 episodes."""
+    return unit.removesuffix("s") if count == 1 else unit
+
+
 class Sample(TypedDict):
     """One completion as texts: a line of completions.jsonl."""
 

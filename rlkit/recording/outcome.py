@@ -17,7 +17,7 @@ from rlkit.policies import discount
 from rlkit.recording.files import LARGEST, is_file, is_number, parse, read_text
 from rlkit.recording.log import Log
 from rlkit.recording.undo import as_before
-from rlkit.scores import checked
+from rlkit.scores import Unit, checked, unit_for
 from rlkit.seeding import drawn_apart
 from rlkit.statistics.episodes import Interval, Measured, form, summarize, within
 from rlkit.terminal import warn
@@ -100,7 +100,7 @@ def _is_measured(x: object) -> bool:
     return all(isinstance(value, float) or is_number(value) for value in numbers)  # no integer of 400 digits
 
 
-def report(log: Log, env: Env, evaluation: Evaluation, unit: str) -> None:
+def report(log: Log, env: Env, evaluation: Evaluation, unit: Unit) -> None:
     """Print the final table: before → after with 95 % intervals."""
     shape = decimals((e["mean"], e["low"], e["high"]) for e in evaluation.values())
 
@@ -109,7 +109,8 @@ def report(log: Log, env: Env, evaluation: Evaluation, unit: str) -> None:
 
     rows = [cells(name, evaluation[name]) for name in ("before", "ceiling", "after") if name in evaluation]
     episodes = evaluation["after"]["episodes"]
-    log.table(f"greedy {env.metric} on {episodes} test {unit}", ["", env.metric, "95 %", "length"], rows)
+    title = f"greedy {env.metric} on {episodes} test {unit_for(episodes, unit)}"
+    log.table(title, ["", env.metric, "95 %", "length"], rows)
     report_parts(log, env.metric, evaluation, "kinds", "kind")
     report_parts(log, env.metric, evaluation, "groups", "group")
     report_metrics(log, evaluation)

@@ -52,6 +52,8 @@ def _load(name: str, learned: Callable[[str], Reward] | None, key: str, load: Lo
         check_installed()
     if name in BUILT_IN:
         return BUILT_IN[name]
-    if learned is not None and name.startswith("model:"):
+    if name.startswith("model:"):
+        if learned is None:
+            raise UserError(f"{key}={name!r}: a run loads it; give env.reward={name} on its command line")
         return learned(name.removeprefix("model:"))
     return named(key, name, f"{', '.join(BUILT_IN)}, model:RUN_FOLDER, ", load)

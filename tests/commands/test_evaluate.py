@@ -81,7 +81,9 @@ def test_control_is_told_by_its_distribution_and_every_return(copy, capsys):
 def test_the_table_of_one_episode_has_no_interval(copy, capsys):
     found = measure(copy("short"), "episodes=1")["greedy"]
     assert found["low"] == found["mean"] == found["high"]
-    assert [line.split()[-1] for line in capsys.readouterr().out.splitlines() if "greedy   " in line] == ["none"]
+    out = capsys.readouterr().out
+    assert "on test, 1 episode\n" in out
+    assert [line.split()[-1] for line in out.splitlines() if "greedy   " in line] == ["none"]
 
 
 def test_the_share_of_truncated_episodes_is_counted(copy):

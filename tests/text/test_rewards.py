@@ -112,6 +112,7 @@ def test_a_reward_function_comes_from_a_file_or_a_module(tmp_path):
         ("rlkit.text.grader:nothing", "has no function or class 'nothing'"),
         ("no.such.module:f", "No module named"),
         ("", "env.reward='' names no code"),
+        ("model:runs/judge", "a run loads it; give env.reward=model:runs/judge on its command line"),
     ],
 )
 def test_a_reward_that_cannot_be_found_is_one_line(name, words):
