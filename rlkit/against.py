@@ -5,9 +5,8 @@ from dataclasses import asdict
 
 from rlkit import statistics
 from rlkit.api import Env, Scores, UserError
-from rlkit.evaluation import Evaluate, Subject, opened
+from rlkit.evaluation import Evaluate, Subject, opened, scored
 from rlkit.paths import home
-from rlkit.scores import checked
 from rlkit.seeding import drawn_apart
 from rlkit.settings import config, plugins, trust
 from rlkit.settings.assemble import make_env
@@ -121,7 +120,7 @@ def compared(subject: Subject, other: Subject, scores: Scores, asked: Evaluate) 
     """A paired test of the greedy scores, for evaluation-*.json, and the scores of the other subject."""
     metric, what, (ours, theirs) = subject.env.metric, other.env.scored(other.policy), labels(subject, other)
     with drawn_apart(other.env.seed, asked.split):  # as this run was measured
-        rivals = checked(other.env, other.env.evaluate(other.policy, asked.episodes, asked.split))
+        rivals = scored(other, asked)
     if len(rivals.score) != len(scores.score) or rivals.items != scores.items:
         raise UserError(f"{theirs} was measured on other {what}: they cannot be paired")
     found = statistics.compare(metric, scores.score.numpy(), rivals.score.numpy())

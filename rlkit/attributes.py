@@ -30,6 +30,22 @@ class Derived:
     """Base class of objects that are recomputed from saved state when needed, such as weights in another precision."""
 
 
+def is_part(x: object) -> bool:
+    """Whether an attribute has a state_dict of its own, by torch's convention; a user's objects may follow it, too."""
+    return hasattr(x, "load_state_dict")
+
+
+def held_by(x: object) -> dict[str, Any]:
+    """Attributes by name; for a module including its children, parameters and buffers."""
+    return {key: held for found in places(x) for key, held in found.items()}
+
+
+def places(x: object) -> list[dict[str, Any]]:
+    """The dictionaries that hold an object's attributes: a module has several of them."""
+    own = [vars(x)] if hasattr(x, "__dict__") else []
+    return [*own, x._modules, x._parameters, x._buffers] if isinstance(x, nn.Module) else own
+
+
 def is_state(x: object, known: AbstractSet[int] = frozenset()) -> bool:
     """Whether a run would lose state without this object, judging by its type; objects in `known` (ids) are saved.
 
@@ -139,6 +155,11 @@ def order(x: Tensor | NDArray[Any]) -> list[int]:
     return [*single, *several] if dense and several != sorted(several) else []
 
 
+def laid(x: Tensor, dimensions: list[int]) -> Tensor:
+    """The same numbers, with the dimensions from the slowest in memory to the fastest as given."""
+    return x.permute(dimensions).contiguous().permute([dimensions.index(d) for d in range(len(dimensions))])
+
+
 def fills(x: object, value: object) -> bool:
     """Whether `put_back` copies a value into the memory of this attribute, which other objects may refer to."""
     if isinstance(x, Tensor) and isinstance(value, Tensor):  # a part of another cannot take another order of memory
@@ -147,6 +168,14 @@ def fills(x: object, value: object) -> bool:
     if isinstance(x, np.ndarray) and isinstance(value, np.ndarray):
         return bool(x.dtype == value.dtype and x.shape == value.shape)
     return False
+
+
+def put_in_order(module: nn.Module, state: Mapping[str, object]) -> None:
+    """Let the tensors of a module lie in memory as those of its state, from which torch copies only the numbers."""
+    for key, x in (*module.named_parameters(), *module.named_buffers()):
+        value = state.get(key)
+        if isinstance(value, Tensor) and (dimensions := order(value)) and order(x) != dimensions and x._base is None:
+            x.data = laid(x.data, dimensions)  # the object stays: an optimizer refers to it
 
 
 def is_number(x: object) -> bool:

@@ -12,12 +12,13 @@ import torch
 from torch import nn
 
 from rlkit import statistics
-from rlkit.api import Acts, Count, Env, Policy, Scores, Split, UserError
+from rlkit.api import Acts, Algorithm, Count, Env, Policy, Scores, Split, UserError
 from rlkit.fields import Episodes, Seed
 from rlkit.paths import as_written, home
 from rlkit.policies import discount
 from rlkit.progress import restore_policy
 from rlkit.recording.files import parse, read_text, replacing, write_atomically
+from rlkit.recording.undo import as_before
 from rlkit.scores import checked
 from rlkit.seeding import drawn_apart
 from rlkit.settings import config
@@ -64,8 +65,11 @@ class Subject:
     iteration: int  # iteration after which the parameters were saved
     given: config.Given
     env: Env
-    policy: Policy
-    gamma: float
+    algo: Algorithm
+
+    @property
+    def policy(self) -> Policy:
+        return self.algo.policy
 
 
 def opened(
@@ -96,8 +100,7 @@ def opened(
         parts.env.seed = seed
     if isinstance(parts.algo.policy, nn.Module):
         parts.algo.policy.eval()  # nobody trains it any more
-    gamma = discount(parts.algo.config)
-    return Subject(held, called, checkpoint, iteration, given, parts.env, parts.algo.policy, gamma)
+    return Subject(held, called, checkpoint, iteration, given, parts.env, parts.algo)
 
 
 def which(subject: Subject) -> str:
@@ -149,8 +152,9 @@ def drawable(env: Env) -> bool:
 def measured(subject: Subject, asked: Evaluate) -> tuple[Report, Scores]:
     """The content of evaluation-*.json for the run itself, and the greedy scores.
 
-    The result is the same each time: the counters of draws are restored, and what draws from the global generators,
-    such as an environment or a reward of somebody's own, draws by the seed and the split, as in the run itself.
+    The result is the same each time: the counters of draws and the state of the policy are restored, and what draws
+    from the global generators, such as an environment or a reward of somebody's own, draws by the seed and the split,
+    as in the run itself.
     """
     env, drawn = subject.env, subject.env.state_dict()
     try:
@@ -163,10 +167,10 @@ def measured(subject: Subject, asked: Evaluate) -> tuple[Report, Scores]:
 def _measured(subject: Subject, asked: Evaluate) -> tuple[Report, Scores]:
     env, policy = subject.env, subject.policy
     found: Report = {"checkpoint": subject.checkpoint, "iteration": subject.iteration}
-    greedy = checked(env, env.evaluate(policy, asked.episodes, asked.split))
+    greedy = scored(subject, asked)
     both = {"greedy": greedy}
     if env.scored(policy) != "pairs":  # a reward model writes no answers
-        both["sampled"] = checked(env, env.evaluate(policy, asked.episodes, asked.split, greedy=False))
+        both["sampled"] = scored(subject, asked, greedy=False)
     for name, scores in both.items():
         each = found[name] = summarize(env.metric, scores, name == "greedy")
         if env.metric == "return":
@@ -176,10 +180,17 @@ def _measured(subject: Subject, asked: Evaluate) -> tuple[Report, Scores]:
             each["returns"], each["lengths"] = scores.score.tolist(), scores.length.tolist()
     if asked.pass_at:
         n = asked.samples or max(asked.pass_at)
-        found |= pass_at(env, policy, asked.pass_at, n, asked.episodes, asked.split)
-    if exact := env.exact(policy, subject.gamma):
+        with as_before(subject.algo, env):
+            found |= pass_at(env, policy, asked.pass_at, n, asked.episodes, asked.split)
+    if exact := env.exact(policy, discount(subject.algo.config)):
         found["exact"] = exact
     return found, greedy
+
+
+def scored(subject: Subject, asked: Evaluate, greedy: bool = True) -> Scores:
+    """One score for each episode or problem; the policy is then as it was."""
+    with as_before(subject.algo, subject.env):
+        return checked(subject.env, subject.env.evaluate(subject.policy, asked.episodes, asked.split, greedy))
 
 
 def pass_at(

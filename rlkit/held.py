@@ -3,10 +3,7 @@
 So is what a checkpoint would hold of one rank alone.
 """
 
-import dis
-from collections.abc import Callable, Iterable, Iterator
-from functools import cache
-from types import FunctionType
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -15,18 +12,14 @@ from torch import Tensor, nn
 
 from rlkit import attributes, ranks, shards
 from rlkit.api import Algorithm, Env, State
-from rlkit.attributes import COLLECTIONS, PLAIN, RANDOM, STATE, TORCH, can_be_saved, form, is_state, order
+from rlkit.attributes import COLLECTIONS, PLAIN, can_be_saved, form, held_by, is_state, order, places
 from rlkit.errors import UserError
 from rlkit.fingerprint import digest
 from rlkit.finite import leaves
 from rlkit.seeding import generators
+from rlkit.unsaved import unsaved
 
 REPLACED = (*PLAIN, tuple, frozenset)  # types that are replaced instead of restored in place
-
-
-def is_part(x: object) -> bool:
-    """Whether an attribute has a state_dict of its own, by torch's convention; a user's objects may follow it, too."""
-    return hasattr(x, "load_state_dict")
 
 
 def owner(algo: Algorithm, name: str) -> dict[str, Any]:
@@ -48,17 +41,6 @@ def owner(algo: Algorithm, name: str) -> dict[str, Any]:
 def named(algo: Algorithm, keys: Iterable[str]) -> dict[str, Any]:
     """The attributes of these names of `saved`. Raises: as `owner` does."""
     return {key: owner(algo, key)[key.rpartition(".")[2]] for key in keys}
-
-
-def held_by(x: object) -> dict[str, Any]:
-    """Attributes by name; for a module including its children, parameters and buffers."""
-    return {key: held for found in places(x) for key, held in found.items()}
-
-
-def places(x: object) -> list[dict[str, Any]]:
-    """The dictionaries that hold an object's attributes: a module has several of them."""
-    own = [vars(x)] if hasattr(x, "__dict__") else []
-    return [*own, x._modules, x._parameters, x._buffers] if isinstance(x, nn.Module) else own
 
 
 def check_saved(algo: Algorithm, env: Env, new: bool = False) -> None:
@@ -124,6 +106,16 @@ def objects_in(x: object) -> dict[int, object]:
     return seen
 
 
+def of_policy(algo: Algorithm) -> list[str]:
+    """The names of `saved` that the policy needs to act: `policy`, `policy.NAME`, and of what it refers to itself."""
+    modules = algo.policy.modules() if isinstance(algo.policy, nn.Module) else [algo.policy]
+    inside = objects_in([[*held_by(module).values()] for module in modules])
+    held = named(algo, algo.saved).items()
+    return [
+        key for key, x in held if key.split(".")[0] == "policy" or (id(x) in inside and not isinstance(x, REPLACED))
+    ]
+
+
 def in_saved(algo: Algorithm, env: Env) -> set[int]:
     """The ids of saved objects, and of their modules, parameters and buffers: a second reference to one loses nothing.
 
@@ -161,7 +153,8 @@ def check_unchanged(algo: Algorithm, env: Env, before: dict[str, str] | None) ->
                 "back: let it be what it is from __init__ on"
             )
     then = fingerprints(algo, env)
-    refuse(algo, {key: "has changed since the run began" for key in then if then[key] != before.get(key)})
+    changed = [key for key in then if then[key] != before.get(key)]
+    refuse(algo, dict.fromkeys(changed, "has changed since the run began"))
 
 
 def check_agreed(algo: Algorithm, state: State) -> None:
@@ -229,68 +222,3 @@ def extent(x: object) -> str:
 
 def _by_torch(method: Callable[..., object]) -> bool:
     return method.__module__.startswith("torch.")
-
-
-def unsaved(algo: Algorithm) -> Iterator[tuple[str, object]]:
-    """Each attribute that no checkpoint holds, by name, including those of saved parts (`policy.scale`)."""
-    for key, x in {**shared(type(algo)), **vars(algo)}.items():
-        if key not in (*algo.saved, "progress"):
-            yield key, x
-    for part in (key for key in algo.saved if "." not in key):
-        for key, x in inside(vars(algo)[part]):
-            if f"{part}.{key}" not in algo.saved:
-                yield f"{part}.{key}", x
-
-
-def shared(kind: type) -> dict[str, object]:
-    """Attributes that all instances of a class share and can change: `memory = []` in its body."""
-    found = {key: x for base in reversed(kind.__mro__) for key, x in vars(base).items() if not key.startswith("__")}
-    return {key: x for key, x in found.items() if isinstance(x, (*COLLECTIONS, *STATE))}
-
-
-def inside(part: object) -> Iterator[tuple[str, object]]:
-    """The attributes of a part that are not in its state_dict."""
-    if isinstance(part, nn.Module):
-        for path, module in part.named_modules():
-            dot = f"{path}." if path else ""
-            # torch keeps a compiled method when it is first called
-            held = {key: x for key, x in vars(module).items() if not isinstance(x, torch.ScriptMethod)}
-            yield from ((f"{dot}{key}", x) for key, x in held.items() if key not in TORCH or own(key, x))
-            yield from ((f"{dot}{key}", module._buffers[key]) for key in module._non_persistent_buffers_set)
-    elif is_part(part):
-        held, added = part.state_dict(), added_to(part)  # type: ignore[attr-defined]  # is_part
-        # Its own state_dict is trusted with objects; a number that it leaves out is one that was forgotten. What torch
-        # notes in an optimizer begins with an underscore.
-        torchs = isinstance(part, torch.optim.Optimizer)
-        for key, x in held_by(part).items():
-            is_number = not is_state(x) and can_be_saved(x) and not (torchs and key.startswith("_"))
-            if key not in held and (is_number or key in added):
-                yield key, x
-    elif isinstance(part, RANDOM):  # of a class of the user's: its state has what the library's class holds
-        yield from ((key, x) for key, x in held_by(part).items() if key != "gauss_next")
-
-
-def added_to(part: object) -> set[str]:
-    """The attributes that a class adds to one of rlkit or torch whose state_dict it inherits, which lacks them."""
-    bases = type(part).__mro__
-    if is_library(bases[0]) or not is_library(next((base for base in bases if "state_dict" in vars(base)), object)):
-        return set()
-    return held_by(part).keys() - set_by(bases) - {"_opt_called"}  # which a scheduler of torch sets
-
-
-def is_library(kind: type) -> bool:
-    name = f"{kind.__module__}."
-    return name.startswith(("rlkit.", "torch.")) and not name.startswith("rlkit.algorithms.")
-
-
-@cache
-def set_by(bases: tuple[type, ...]) -> frozenset[str]:
-    """The names of attributes that the classes of rlkit and torch among these set."""
-    functions = [x for base in bases if is_library(base) for x in vars(base).values() if isinstance(x, FunctionType)]
-    steps = [step for function in functions for step in dis.get_instructions(function)]
-    return frozenset(str(step.argval) for step in steps if step.opname == "STORE_ATTR")
-
-
-def own(key: str, x: object) -> bool:
-    """Whether an attribute of every module is specific to this one: its mode, and its hooks."""
-    return key == "training" or ("hooks" in key and bool(x))

@@ -227,7 +227,7 @@ class Training:
     def validate(self) -> dict[str, float]:
         """Measure on the validation split; checkpoint `best` keeps the best parameters so far."""
         progress = self.progress
-        with drawn_apart(self.env.seed, "validation"), as_before(self.algo):
+        with drawn_apart(self.env.seed, "validation"), as_before(self.algo, self.env):
             found = self.env.evaluate(self.algo.policy, self.run.validation_episodes, "validation")
         scores = checked(self.env, found, finite=False)
         score, number = float(scores.score.mean()), len(scores.score)

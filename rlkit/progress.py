@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from rlkit import ranks, shards
 from rlkit.api import Algorithm, Env, Lasting, State
-from rlkit.attributes import check_alike, check_numbers, put_back, state_of
+from rlkit.attributes import check_alike, check_numbers, is_part, put_back, put_in_order, state_of
 from rlkit.bounds import check_actions, check_steps, check_types
 from rlkit.counters import natural
 from rlkit.doctor.doctor import Doctor
 from rlkit.errors import UserError, one_line
 from rlkit.finite import check_finite, leaves, sound, unsound
-from rlkit.held import check_agreed, check_unchanged, is_part, named, owner
+from rlkit.held import check_agreed, check_unchanged, named, of_policy, owner
 from rlkit.meter import Meter
 from rlkit.moments import check_optimizer, flags_of, freeze, frozen_in
 from rlkit.policies.base import Exploring
@@ -163,10 +163,6 @@ def _content(algo: Algorithm, keys: Sequence[str]) -> State:
     return {"parts": parts, "numbers": numbers}
 
 
-def of_policy(algo: Algorithm) -> list[str]:
-    return [key for key in algo.saved if key.split(".")[0] == "policy"]
-
-
 def restore(folder: Path, algo: Algorithm, env: Env, tidy: bool = False) -> Progress:
     """Restore a run to the state of `save`; tidy: see `checkpoint.load`.
 
@@ -225,6 +221,8 @@ def _put(folder: Path, algo: Algorithm, state: State, keys: Sequence[str]) -> No
                     check_alike(state["parts"][key], there[last].state_dict(), shapes=True)
                 check_types(state["parts"][key], there[last], ours or isinstance(there[last], nn.Module))
                 there[last].load_state_dict(shards.parts_of(there[last], state["parts"][key]))
+                if isinstance(there[last], nn.Module) and not shards.any_in(there[last].parameters()):
+                    put_in_order(there[last], state["parts"][key])
             elif key in put:
                 put[key]()
             if isinstance(there[last], torch.optim.Optimizer):

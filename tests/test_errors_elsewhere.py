@@ -64,11 +64,12 @@ def test_reward_models_that_rank_different_texts_are_not_paired(monkeypatch: pyt
         against.rival(ranked("tiny"), evaluation.Evaluate(against="runs/x"), ("runs/x", None))
 
 
-def test_scores_of_different_length_are_not_paired() -> None:
+def test_scores_of_different_length_are_not_paired(monkeypatch: pytest.MonkeyPatch) -> None:
     def subject(folder: str, episodes: int) -> SimpleNamespace:
         scores = Scores(torch.ones(episodes), torch.ones(episodes))
-        env = SimpleNamespace(seed=0, metric="return", evaluate=lambda *_: scores, scored=lambda policy: "episodes")
+        env = SimpleNamespace(seed=0, metric="return", scores=scores, scored=lambda policy: "episodes")
         return SimpleNamespace(folder=Path(folder), checkpoint="latest", env=env, policy=None)
 
+    monkeypatch.setattr(against, "scored", lambda other, asked: other.env.scores)
     with pytest.raises(UserError, match="b was measured on other episodes: they cannot be paired"):
         against.compared(subject("a", 2), subject("b", 3), Scores(torch.ones(2), torch.ones(2)), evaluation.Evaluate())

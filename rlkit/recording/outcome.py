@@ -51,12 +51,12 @@ def told_apart(samples: Sequence[Sample]) -> Sequence[Sample]:
 
 def scores(env: Env, algo: Algorithm, episodes: int | None, when: str) -> tuple[Evaluation, Sequence[Sample]]:
     """The measurements at this time, and the greedy samples; the ceiling is measured with the untrained model only."""
-    with drawn_apart(env.seed, "test"), as_before(algo):
+    with drawn_apart(env.seed, "test"), as_before(algo, env):
         found_scores = checked(env, env.evaluate(algo.policy, episodes, "test"))
     found = {when: summarize(env.metric, found_scores, True)}
     if exact := env.exact(algo.policy, discount(algo.config)):
         found[when]["exact"] = exact
-    with drawn_apart(env.seed, "test"), as_before(algo):
+    with drawn_apart(env.seed, "test"), as_before(algo, env):
         reasoned = env.ceiling(algo.policy, episodes) if when == "before" else None
     if reasoned is not None:
         found["ceiling"] = summarize(env.metric, reasoned, True)

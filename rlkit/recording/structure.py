@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlkit import shards
-from rlkit.attributes import order
+from rlkit.attributes import laid, order
 from rlkit.errors import UserError
 
 ABSENT = (torch.complex128, torch.complex32)  # types of numbers that safetensors does not have
@@ -57,9 +57,7 @@ def in_memory(x: Tensor | NDArray[Any]) -> dict[str, list[int]]:
 
 def ordered(x: Tensor, value: dict[str, Any]) -> Tensor:
     """The tensor of a file, as it lay in memory."""
-    if not (found := value.get("$order")):
-        return x
-    return x.permute(found).contiguous().permute([found.index(d) for d in range(len(found))])
+    return laid(x, found) if (found := value.get("$order")) else x
 
 
 def dense(x: Tensor, path: str) -> Tensor:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rlkit.api import Algorithm, Env, State
-from rlkit.attributes import FLAT, RANDOM, put_back, state_of
-from rlkit.held import is_part, named, owner
+from rlkit.attributes import FLAT, RANDOM, is_part, put_back, state_of
+from rlkit.held import named, of_policy, owner
 from rlkit.recording.twins import copied
 from rlkit.seeding import generators, global_generators
 
@@ -34,27 +34,31 @@ def noted(algo: Algorithm, env: Env) -> Callable[[], None]:
 
 
 @contextmanager
-def as_before(algo: Algorithm) -> Iterator[None]:
-    """Measure the policy, which is then as it was: its generators, its buffers, and what `saved` names of it."""
-    go_back = remembered(algo, ["policy", *(key for key in algo.saved if key.startswith("policy."))])
+def as_before(algo: Algorithm, env: Env) -> Iterator[None]:
+    """Measure the policy, which is then as it was: its generators, its buffers, and what `saved` names of it.
+
+    So are parameters that do not learn, in which some keep running means; on text they are a model of many gigabytes.
+    """
+    go_back = remembered(algo, of_policy(algo), frozen=env.kind != "text")
     try:
         yield
     finally:
         go_back()
 
 
-def remembered(algo: Algorithm, keys: Sequence[str]) -> Callable[[], None]:
+def remembered(algo: Algorithm, keys: Sequence[str], frozen: bool = False) -> Callable[[], None]:
     """Record what acting changes of these names of `saved`, and return a function that puts it back.
 
-    It is all generators, the buffers of modules, and what has no parameters, such as counters and tables. Parameters,
-    optimizers and the buffer change later.
+    It is all generators, the buffers of modules, and what has no parameters, such as counters and tables. Parameters
+    that learn, optimizers and the buffer change later. frozen: parameters that do not learn may change, too.
     """
     drawn, bound, parts = drawing(algo), named(algo, keys), acting(algo, keys)
     states = {key: state_of(x) for key, x in drawn.items()}
     held = {key: copied(x.state_dict()) for key, x in parts.items()}
     modules = {inner for x in bound.values() if isinstance(x, nn.Module) for inner in x.modules()}
     buffers = [(module, dict(module._buffers)) for module in modules if module._buffers]
-    refill = contents([*(x for x in bound.values() if not is_part(x)), *(found for _, found in buffers)])
+    fixed = [p for module in modules for p in module._parameters.values() if frozen and p is not None]
+    refill = contents([*(x for x in bound.values() if not is_part(x)), *(found for _, found in buffers), *fixed])
 
     def go_back() -> None:
         for key, state in states.items():
@@ -74,7 +78,7 @@ def remembered(algo: Algorithm, keys: Sequence[str]) -> Callable[[], None]:
 def contents(found: Sequence[object]) -> Callable[[], None]:
     """Note what these values hold, at any depth, and return a function that puts it back into the very same objects.
 
-    Other objects may refer to each of them. Parameters do not change while a policy acts.
+    Other objects may refer to each of them. Parameters that learn do not change while a policy acts.
     """
     waiting, seen = [*found], dict[int, object]()
     tensors: list[tuple[Tensor, Tensor]] = []
@@ -85,7 +89,7 @@ def contents(found: Sequence[object]) -> Callable[[], None]:
         if type(x) in FLAT or id(x) in seen:
             continue
         seen[id(x)] = x
-        if isinstance(x, Tensor) and not (isinstance(x, nn.Parameter) or nn.parameter.is_lazy(x)):
+        if isinstance(x, Tensor) and not (learns(x) or nn.parameter.is_lazy(x)):
             tensors.append((x, x.detach().clone()))
         elif isinstance(x, np.ndarray):
             arrays.append((x, x.copy()))
@@ -110,6 +114,10 @@ def contents(found: Sequence[object]) -> Callable[[], None]:
             put_back({"": generator}, "", state)
 
     return refill
+
+
+def learns(x: Tensor) -> bool:
+    return isinstance(x, nn.Parameter) and x.requires_grad
 
 
 def fill(x: Tensor, values: Tensor) -> None:

@@ -143,13 +143,76 @@ def test_measuring_changes_nothing_that_a_policy_remembers(tmp_path: Path) -> No
     assert found[0][0]["policy.seen"] == int(found[0][1]["count"]) > 0
 
 
+# The same state under names of the algorithm, and running means in a parameter that does not learn.
+SHARED = """
+import numpy as np
+import torch
+from torch import nn
+from rlkit.algorithms.reinforce import Config, Reinforce
+
+
+class Scale:
+    def __init__(self):
+        self.sums = np.zeros(4)
+
+    def state_dict(self):
+        return {"sums": self.sums}
+
+    def load_state_dict(self, state):
+        self.sums = state["sums"]
+
+
+class Mine(Reinforce):
+    saved = (*Reinforce.saved, "rng", "seen", "scale")
+
+    def __init__(self, config, env, network):
+        super().__init__(config, env, network)
+        policy = self.policy
+        self.rng, self.seen, self.scale = np.random.default_rng(0), torch.zeros(()), Scale()
+        policy.rng, policy.inner, policy.scale = self.rng, {"seen": self.seen}, self.scale
+        policy.mean = nn.Parameter(torch.zeros(4), requires_grad=False)
+        policy.__class__ = type("Sharing", (type(policy),), {"act": act})
+
+
+def act(self, observation, greedy=False):
+    self.inner["seen"] += 1
+    self.mean += observation.mean(0)
+    self.scale.sums = self.scale.sums + observation[0].numpy()
+    often = int(self.inner["seen"]) % 3 == 2
+    right = (self.mean * torch.from_numpy(self.scale.sums)).sum() > 0
+    return torch.from_numpy(self.rng.integers(2, size=len(observation))) ^ (often & bool(right))
+
+
+make = Mine
+"""
+
+
+def test_a_policy_is_measured_with_the_state_that_the_algorithm_shares_with_it(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(SHARED)
+    keys: dict[str, Any] = {"iterations": 4, "evaluation_episodes": 3, "validation_episodes": 3, "quiet": True}
+    returns = []
+    for often in (0, 1):
+        run = rlkit.train(tmp_path / "mine.py", "cartpole", out=tmp_path / f"{often}", evaluate_every=often, **keys)
+        lines = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
+        returns.append([line["rollout/return"] for line in lines])
+        told = json.loads((run.folder / "summary.json").read_text())["evaluation"]["after"]["mean"]
+        opened = rlkit.load(run.folder, trust=True)
+        once, again = (opened.evaluate(episodes=3) for _ in range(2))
+        assert once["greedy"]["mean"] == told
+        assert once["greedy"]["returns"] == again["greedy"]["returns"]
+        assert once["sampled"]["returns"] == again["sampled"]["returns"]
+    assert returns[0] == returns[1], "measuring changes training"
+    best = checkpoint.load(run.folder, "best")
+    assert {"rng", "seen"} <= best["numbers"].keys() and "scale" in best["parts"]
+
+
 class Ends(Exception):
     pass
 
 
 def test_a_measurement_leaves_each_object_that_one(tmp_path: Path) -> None:
     names = ("mean", "policy.stats", "policy.rows", "policy.pair", "policy.wide")
-    algo, _ = holding("mean", torch.zeros(4), saved=names)
+    algo, env = holding("mean", torch.zeros(4), saved=names)
     policy, step = algo.policy, np.zeros(2)
     policy.stats = {"mean": algo.mean, "last": [step], "seen": {1}, "queue": deque([0.5], maxlen=2)}
     policy.stats["luck"] = random.Random(0)
@@ -159,7 +222,7 @@ def test_a_measurement_leaves_each_object_that_one(tmp_path: Path) -> None:
     policy.register_buffer("count", torch.zeros(()))
     held = {key: policy.stats[key] for key in policy.stats}
     rows, pair, luck = policy.rows, policy.pair, random.Random(0)
-    with pytest.raises(Ends), as_before(algo):
+    with pytest.raises(Ends), as_before(algo, env):
         policy.count += 1
         policy.stats["mean"] += 1
         policy.stats["last"].append(step)
@@ -181,12 +244,12 @@ def test_a_measurement_leaves_each_object_that_one(tmp_path: Path) -> None:
 
 
 def test_what_is_measured_may_be_scripted_negative_zero_or_sparse() -> None:
-    algo, _ = holding("mean", torch.tensor([0.0, -0.0]), saved=("mean", "policy.mean"))
+    algo, env = holding("mean", torch.tensor([0.0, -0.0]), saved=("mean", "policy.mean"))
     policy = algo.policy
     policy.mean = algo.mean
     policy.features = torch.jit.script(torch.nn.BatchNorm1d(2))
     policy.register_buffer("sparse", torch.eye(2).to_sparse(), persistent=False)
-    with as_before(algo):
+    with as_before(algo, env):
         policy.features(torch.ones(3, 2))
         policy.sparse.add_(torch.eye(2).to_sparse())
         policy.mean.neg_()

@@ -94,6 +94,28 @@ def test_a_matrix_lies_in_memory_as_before(tmp_path: Path) -> None:
     assert again.moments.flags.f_contiguous and np.array_equal(again.moments, algo.moments)
 
 
+def test_matrices_of_modules_lie_in_memory_as_before(tmp_path: Path) -> None:
+    """torch copies the numbers of a state into tensors of a module, which lie row after row when they are made."""
+
+    def made() -> tuple[Any, Any]:
+        algo, env = holding("scale", torch.nn.Module(), saved=("scale", "optimizer"))
+        algo.scale.register_buffer("inverse", torch.eye(37))
+        algo.scale.weight = torch.nn.Parameter(torch.eye(37))
+        algo.optimizer = torch.optim.SGD(algo.scale.parameters(), lr=0.1)
+        return algo, env
+
+    algo, env = made()
+    c = torch.rand(37, 37, generator=torch.Generator().manual_seed(0)) + 5 * torch.eye(37)
+    algo.scale.inverse = algo.scale.weight.data = torch.linalg.inv(c)
+    save(tmp_path, algo, env, Progress())
+    again, second = made()
+    restore(tmp_path, again, second)
+    assert again.scale.inverse.stride() == again.scale.weight.stride() == (1, 37)
+    assert again.optimizer.param_groups[0]["params"][0] is again.scale.weight
+    x = torch.linspace(-1, 1, 37)
+    assert torch.equal(algo.scale.inverse @ x, again.scale.weight @ x)
+
+
 def test_a_part_of_another_tensor_may_become_one_in_another_order(tmp_path: Path) -> None:
     algo, env = holding("inverse", torch.zeros(2, 3, 3)[0], saved=("inverse",))
     algo.inverse = torch.linalg.inv(torch.eye(3) + 0.1)

@@ -22,6 +22,7 @@ TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in SOU
 CONTRACTS = "api"
 FILES = {
     "held",
+    "unsaved",
     "finite",
     "meter",
     "progress",
