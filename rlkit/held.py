@@ -17,8 +17,9 @@ from rlkit.errors import UserError
 from rlkit.fingerprint import digest
 from rlkit.finite import leaves
 from rlkit.seeding import generators
-from rlkit.unsaved import unsaved
+from rlkit.unsaved import added_to_env, is_library, unsaved
 
+WORLD = "(environment)"  # before the fingerprints of its attributes
 REPLACED = (*PLAIN, tuple, frozenset)  # types that are replaced instead of restored in place
 
 
@@ -154,6 +155,12 @@ def check_unchanged(algo: Algorithm, env: Env, before: dict[str, str] | None) ->
             )
     then = fingerprints(algo, env)
     changed = [key for key in then if then[key] != before.get(key)]
+    if mine := [key for key in changed if key.startswith(WORLD)]:
+        kind, parent = type(env).__name__, next(base.__name__ for base in type(env).__mro__ if is_library(base))
+        raise UserError(
+            f"{', '.join(kind + key.removeprefix(WORLD) for key in mine)}: changed since the run began and would not "
+            f"be saved: give {kind} a state_dict and a load_state_dict that add to those of {parent}"
+        )
     refuse(algo, dict.fromkeys(changed, "has changed since the run began"))
 
 
@@ -191,6 +198,7 @@ def fingerprints(algo: Algorithm, env: Env) -> dict[str, str]:
     """A fingerprint of each unsaved attribute of the algorithm and its parts; for saved attributes, their form."""
     known = in_saved(algo, env)
     found = {key: digest(x, known) for key, x in unsaved(algo) if id(x) not in known}
+    found |= {f"{WORLD}.{key}": digest(x, known) for key, x in added_to_env(env).items()}
     return found | {key: extent(x) for key, x in named(algo, algo.saved).items()}
 
 

@@ -1,4 +1,4 @@
-"""Which attributes of an algorithm and its parts no checkpoint holds."""
+"""Which attributes of an algorithm, its parts and its environment no checkpoint holds."""
 
 import dis
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from types import FunctionType
 import torch
 from torch import nn
 
-from rlkit.api import Algorithm
+from rlkit.api import Algorithm, Env
 from rlkit.attributes import COLLECTIONS, RANDOM, STATE, TORCH, can_be_saved, held_by, is_part, is_state
 
 
@@ -49,6 +49,15 @@ def inside(part: object) -> Iterator[tuple[str, object]]:
                 yield key, x
     elif isinstance(part, RANDOM):  # of a class of the user's: its state has what the library's class holds
         yield from ((key, x) for key, x in held_by(part).items() if key != "gauss_next")
+
+
+def added_to_env(env: Env) -> dict[str, object]:
+    """Plain values, tensors and generators that a class adds to an environment of rlkit, by name.
+
+    What else it holds, such as a simulator or a connection, is its own affair.
+    """
+    added = added_to(env)
+    return {key: x for key, x in held_by(env).items() if key in added and can_be_saved(x) and not is_part(x)}
 
 
 def added_to(part: object) -> set[str]:
