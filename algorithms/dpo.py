@@ -100,8 +100,11 @@ class DPO(Algorithm):
         ref_chosen, ref_rejected = (batch["ref_log_prob"] / steps).unbind(-1)
         each = self.each(chosen, rejected, ref_chosen, ref_rejected)
         margin = (chosen - ref_chosen) - (rejected - ref_rejected)
+        # Where policy and reference are equal, the sign of the margin is that of rounding.
+        size = chosen.abs() + rejected.abs() + ref_chosen.abs() + ref_rejected.abs()
+        ahead = margin > torch.finfo(now.dtype).eps * size
         valid = batch["weight"] > 0
-        return (each * batch["weight"]).sum(), {"margin": margin[valid], "pair_accuracy": margin[valid] > 0}
+        return (each * batch["weight"]).sum(), {"margin": margin[valid], "pair_accuracy": ahead[valid]}
 
     def each(self, chosen: Tensor, rejected: Tensor, ref_chosen: Tensor, ref_rejected: Tensor) -> Tensor:
         c = self.config

@@ -27,6 +27,18 @@ def test_dpo_starts_at_log_2_where_policy_and_reference_are_equal() -> None:
     assert_close(metrics["margin"], torch.zeros_like(metrics["margin"]))
 
 
+@pytest.mark.parametrize("side", ["sum", "mean"])
+def test_a_margin_that_is_rounding_is_not_ahead(side: str) -> None:
+    """The reference is read in other batches than the policy, which sum in another order."""
+    algo = on_text("dpo", RaggedText(), group=4, side=side)
+    batch = credited(algo, algo.rollout(RaggedText()))
+    for x, ahead in ((1e-16, False), (1e-9, True)):
+        nearby = batch.clone()
+        nearby["ref_log_prob"] = batch["ref_log_prob"] - x * torch.tensor([1.0, -1.0])  # [K, 2]
+        found = algo.loss(nearby)[1]["pair_accuracy"]
+        assert len(found) and bool(found.any()) == bool(found.all()) == ahead
+
+
 def test_dpo_pairs_the_best_with_the_worst_and_leaves_equal_groups_out() -> None:
     env = RaggedText(rows=3)
     algo = on_text("dpo", env, group=3, beta=0.5)
