@@ -28,6 +28,7 @@ from rlkit.comparison.numbers import (
 )
 from rlkit.comparison.records import Record
 from rlkit.statistics import runs as run_statistics
+from rlkit.statistics.arrays import rounding
 from rlkit.statistics.runs import Array, Statistic
 from rlkit.terminal import warn
 
@@ -49,7 +50,7 @@ def once(found: Sequence[Record]) -> list[Record]:
 
 def compute(records: Sequence[Record], missing: Iterable[str] = ()) -> Results:
     """All numbers of a comparison: per environment, over all, of every pair of algorithms, of every run."""
-    cells = arranged(records)
+    cells, ranked = arranged(records), arranged(records, ranked=True)
     algos = list(dict.fromkeys(r.algo for r in records))
     envs = {env: environment(found) for env, found in cells.items()}
     shared = [env for env, found in cells.items() if envs[env]["reference"] and len(found) == len(algos)]
@@ -63,7 +64,7 @@ def compute(records: Sequence[Record], missing: Iterable[str] = ()) -> Results:
         "shared": shared,
         "overall": overall,
         "envs": envs,
-        "improvement": [pair(x, y, cells) for x, y in combinations(algos, 2)],
+        "improvement": [pair(x, y, ranked) for x, y in combinations(algos, 2)],
         "profiles": profiles(algos, envs, shared),
         "missing": list(missing),
         "runs": [run(r) for found in cells.values() for algo in algos for r in found.get(algo, [])],
@@ -74,12 +75,17 @@ def compute(records: Sequence[Record], missing: Iterable[str] = ()) -> Results:
     }
 
 
-def arranged(records: Sequence[Record]) -> Cells:
-    """The runs of each algorithm in each environment, by seed; scores that are equal but for rounding are equal."""
+def arranged(records: Sequence[Record], ranked: bool = False) -> Cells:
+    """The runs of each algorithm in each environment, by seed; scores that are equal but for rounding are equal.
+
+    ranked: so are scores near 0 that rounding alone may have left there. They are for ranks, not to be shown.
+    """
     cells: Cells = {}
     for env in dict.fromkeys(r.env for r in records):
         found = sorted((r for r in records if r.env == env), key=lambda r: r.seed)
-        for r, score in zip(found, run_statistics.tied(scores(found)).tolist(), strict=True):
+        raw = scores(found)
+        alike = run_statistics.tied(raw, rounding(raw) if ranked else 0.0)
+        for r, score in zip(found, alike.tolist(), strict=True):
             cells.setdefault(env, {}).setdefault(r.algo, []).append(replace(r, score=score))
     return cells
 

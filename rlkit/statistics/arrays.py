@@ -5,6 +5,7 @@ from numpy.typing import NDArray
 
 DIGITS = 12  # of a score: sums of the same rewards in another order differ behind them
 EXACT = 10.0**-DIGITS
+ORDINARY = 1e6  # a score beyond it says nothing of how small ones were rounded: it may have exploded
 
 
 def check(x: NDArray[np.floating], what: str) -> None:
@@ -19,9 +20,9 @@ def check(x: NDArray[np.floating], what: str) -> None:
 
 
 def rounding(x: NDArray[np.floating]) -> float:
-    """By how much scores may differ that are equal but for rounding, whatever their size.
+    """By how much scores may differ that are equal but for rounding, however small they are.
 
-    Sums of rewards that cancel leave 1e-17 beside 0. A score that exploded says nothing of how others were rounded.
+    Sums of rewards that cancel leave 1e-17 beside 0. It does not grow with large scores, whose own 12 digits count.
     """
-    sizes = np.sort(np.abs(x), axis=None)
-    return EXACT * min(float(sizes[-1]), max(1.0, float(sizes[len(sizes) // 2]))) if sizes.size else 0.0
+    sizes = np.abs(x)
+    return EXACT * min(1.0, float(sizes[sizes <= ORDINARY].max(initial=0.0)))

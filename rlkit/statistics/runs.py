@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlkit import seeding
-from rlkit.statistics.arrays import EXACT, check, rounding
+from rlkit.statistics.arrays import EXACT, check
 
 Array = NDArray[np.float64]
 Runs = Sequence[Array]
@@ -59,11 +59,14 @@ def improvement(x: Runs, y: Runs) -> Array:
     return mean
 
 
-def tied(x: Array) -> Array:
-    """Scores [n], of which those that differ behind 12 digits are one: means of the same returns in another order."""
+def tied(x: Array, least: float = 0.0) -> Array:
+    """Scores [n], of which those that differ behind 12 digits are one: means of the same returns in another order.
+
+    least: so are those that differ by no more than this, see `arrays.rounding`; it may change all digits of a score.
+    """
     order = np.argsort(x, kind="stable")
     ordered, size = x[order], np.abs(x[order])
-    near = np.maximum(EXACT * np.maximum(size[1:], size[:-1]), rounding(x))
+    near = np.maximum(EXACT * np.maximum(size[1:], size[:-1]), least)
     with np.errstate(over="ignore"):
         group = np.cumsum([0, *~(np.diff(ordered) <= near)])
     found = np.empty_like(x)

@@ -54,6 +54,29 @@ def test_a_run_that_exploded_makes_no_ties_of_others(bad: float) -> None:
     )
 
 
+@pytest.mark.parametrize("scale", [1e-15, 1e-6, 1.0, 100.0, 1e9])
+@pytest.mark.parametrize("exploded", [1, 5, 8])
+def test_however_many_runs_exploded_the_others_keep_their_wins_and_their_scores(exploded: int, scale: float) -> None:
+    x, y = ([i * scale for i in ends] for ends in ((-1, -2, -3, -4, -5), (-1.5, -2.5, -3.5, -4.5, -5.5)))
+    bad = [-1.8e19 - 1e18 * i for i in range(exploded)]
+    found = compute(grid(a_x=x, b_x=y, c_x=bad, d_x=bad))
+    (pair,) = (p for p in found["improvement"] if {p["x"], p["y"]} == {"a", "b"})
+    assert (pair["value"] if pair["x"] == "a" else 1 - (pair["value"] or 0)) == 15 / 25
+    assert [found["envs"]["x"]["algos"][algo]["scores"] for algo in "abc"] == [x, y, bad]
+    few = compute(grid(a_x=x[: 10 - exploded], b_x=bad))["improvement"][0]
+    assert few["value"] == (1.0 if few["x"] == "a" else 0.0)
+
+
+def test_what_rounding_leaves_beside_0_is_a_tie_and_is_shown_as_it_is() -> None:
+    left = 0.1 + 0.2 - 0.3
+    for others in ([1.0, -1.0], [100.0, -1.8e19]):
+        found = compute(grid(a_x=[left, *others], b_x=[0.0, *others]))
+        assert found["improvement"][0]["value"] == 0.5
+        assert found["envs"]["x"]["algos"]["a"]["scores"] == [left, *others]
+    (small,) = compute(grid(a_x=[left, 2 * left], b_x=[0.0, 0.0]))["improvement"]
+    assert small["value"] == (1.0 if small["x"] == "a" else 0.0), "all scores are of this size"
+
+
 def test_no_band_of_a_curve_depends_on_the_order_of_runs() -> None:
     values = np.random.default_rng(0).normal(size=(5, 7))
     orders = (values, values[:, ::-1], values[:, [3, 1, 2, 0, 6, 5, 4]])

@@ -122,6 +122,17 @@ def test_an_episode_that_exploded_makes_no_ties_of_others():
     assert (found["wins"], found["ties"], found["better"]) == (19, 1, "ours") and found["p"] < 0.001
 
 
+@pytest.mark.parametrize("scale", [1e-15, 1e-6, 1.0, 100.0])
+def test_where_most_episodes_of_both_exploded_the_others_keep_their_wins(scale):
+    both = np.array([-1.8e19] * 6 + [-1.0, -2, -3, -4])
+    sound = both > -10
+    found = episodes.compare("return", *(np.where(sound, (both + gain) * scale, both) for gain in (0.5, 0.0)))
+    assert (found["wins"], found["ties"], found["losses"]) == (4, 6, 0) and found["p"] == 1 / 8
+    rest = np.where(sound, 0.1 + 0.2 - 0.3, both)
+    rest[-1] = 1.0
+    assert episodes.compare("return", rest, np.where(rest == 1, 1.0, np.where(sound, 0.0, both)))["ties"] == 10
+
+
 def test_signs_whose_means_are_equal_but_for_the_last_digits_are_counted():
     """Returns in tenths: their differences are −1, 1, 1, 1, 1, 1, 1 and 2 tenths, and 16 of 256 signs are as far."""
     theirs = np.array([-414.2, -250.4, -333.3, -571.7, -642.1, -128.6, -923.9, -717.3])
