@@ -58,7 +58,7 @@ class Record:
     command: str = ""  # what repeats it
     measure: str = "latest"  # whose score it is: of the last parameters, or of the best validated
     candidates: int = 0  # among how many evaluations the best was chosen
-    validation_episodes: str = ""  # on how many episodes or problems each; none: the environment's number
+    validation_episodes: str = ""  # on how many episodes or problems each; empty for the last parameters
     scored: str = ""  # what the score is of: episodes, problems, or the pairs that a reward model ranks
     plugin: str = ""  # the algorithm
     kind: str = ""  # of the environment: control or text; rlkit 0.5 wrote nothing of it
@@ -97,7 +97,7 @@ def read(folder: Path) -> Record:
             command=command,
             measure="best" if best else "latest",
             candidates=candidates if best else 0,
-            validation_episodes=validated_on,
+            validation_episodes=validated_on if best else "",
             scored=str(summary.get("scored", "")),
             plugin=short(_text(summary, "algo")),
             kind=str(summary.get("kind", "")),

@@ -38,14 +38,19 @@ Cells = dict[str, dict[str, list[Record]]]  # env → algo → its runs
 
 
 def once(found: Sequence[Record]) -> list[Record]:
-    """Without copies of a run: its settings and seed give one result, which is one draw wherever else it lies."""
-    first: dict[str, Record] = {}
+    """Without copies of a run: its settings and seed give one result, which is one draw wherever else it lies.
+
+    Of copies the first one counts, or one that had its length from the start.
+    """
+    counted: dict[str, Record] = {}
     for r in found:
-        same = replace(r, folder=Path(), seconds=0.0, command="", curves={}, alarms=[])
-        other = first.setdefault(repr(same), r)
+        same = replace(r, folder=Path(), seconds=0.0, command="", curves={}, alarms=[], versions={}, longer=False)
+        other = counted.setdefault(repr(same), r)
         if other is not r:
-            warn(f"left out: {r.folder} has the settings, the seed and the score of {other.folder}: it counts once")
-    return [*first.values()]
+            kept, copy = (r, other) if other.longer and not r.longer else (other, r)
+            counted[repr(same)] = kept
+            warn(f"left out: {copy.folder} has the settings, the seed and the score of {kept.folder}: it counts once")
+    return [*counted.values()]
 
 
 def compute(records: Sequence[Record], missing: Iterable[str] = ()) -> Results:
