@@ -245,15 +245,17 @@ def compare(metric: str, ours: Array, theirs: Array) -> Paired:
 
 
 def verdict(found: Paired, ours: str, theirs: str) -> str:
-    """The result of a comparison in one sentence."""
+    """The result of a comparison in one sentence, whose numbers are those of the better one: by how much it is."""
     p = p_value(found["p"])
     p = f"p {p}" if p.startswith("<") else f"p = {p}"
     one = found["wins"] + found["ties"] + found["losses"] == 1
-    within = "one pair" if one else f"{found['low']:.4g} to {found['high']:.4g}"
-    numbers = f"{found['difference']:+.4g} ({within}), {p}"
+    difference, low, high = found["difference"], found["low"], found["high"]
+    if found["better"] == "theirs":
+        difference, low, high = -difference, -high, -low
+    within = "one pair" if one else f"{low + 0.0:.4g} to {high + 0.0:.4g}"  # 0 for -0
     if found["better"] is None:
-        return f"no difference is shown: {numbers}"
-    return f"{ours if found['better'] == 'ours' else theirs} is better: {numbers}"
+        return f"no difference is shown: {difference:+.4g} for {ours} ({within}), {p}"
+    return f"{ours if found['better'] == 'ours' else theirs} is better: {difference:+.4g} ({within}), {p}"
 
 
 def p_value(p: float) -> str:

@@ -158,7 +158,7 @@ def test_a_policy_against_itself_differs_by_nothing(metric):
     scores = np.array([1.0, 0, 1, 1, 0])
     found = episodes.compare(metric, scores, scores)
     assert (found["difference"], found["low"], found["high"], found["p"], found["ties"]) == (0, 0, 0, 1, 5)
-    assert episodes.verdict(found, "a", "b") == "no difference is shown: +0 (0 to 0), p = 1.000"
+    assert episodes.verdict(found, "a", "b") == "no difference is shown: +0 for a (0 to 0), p = 1.000"
 
 
 def test_a_comparison_is_paired_so_what_makes_episodes_differ_drops_out():
@@ -168,7 +168,21 @@ def test_a_comparison_is_paired_so_what_makes_episodes_differ_drops_out():
     assert found["better"] == "ours" and found["p"] < 0.001 and found["wins"] == 50
     assert 0.95 < found["low"] < 1.0 < found["high"] < 1.05
     back = episodes.compare("return", theirs, ours)
-    assert back["better"] == "theirs" and episodes.verdict(back, "a", "b").startswith("b is better: -1")
+    assert back["better"] == "theirs" and episodes.verdict(back, "a", "b").startswith("b is better: +1")
+
+
+def test_the_numbers_of_a_result_are_those_of_the_better_one() -> None:
+    better, worse = np.array([2.0, 2, 2, 2, 2, 3, 3, 0]), np.zeros(8)
+    found = episodes.compare("return", better, worse)
+    back = episodes.compare("return", worse, better)
+    assert back["difference"] == -2 and back["low"] == -found["high"] and back["better"] == "theirs"
+    said = f"+2 ({found['low']:.4g} to {found['high']:.4g}), p = 0.016"
+    assert episodes.verdict(found, "a", "b") == f"a is better: {said}"
+    assert episodes.verdict(back, "a", "b") == f"b is better: {said}"
+    less = episodes.compare("return", np.array([0.0, 1]), np.array([1.0, 1]))
+    assert episodes.verdict(less, "a", "b") == "no difference is shown: -0.5 for a (-1 to 0), p = 1.000"
+    zero = episodes.verdict({**found, "better": "theirs", "high": 0.0}, "a", "b")
+    assert "-0" not in zero and "(0 to" in zero
 
 
 def test_pairs_that_a_reward_model_half_ranks_are_tested_by_how_much_they_differ():
@@ -217,7 +231,7 @@ def test_one_episode_has_no_interval_and_small_numbers_keep_their_digits() -> No
     assert episodes.within(0.0, 0.7935, 1, ".3f") == "0.000 to 0.793", "one problem has Wilson's"
     assert [episodes.form(x) for x in ([0.0], [0.5, -0.0001], [0.00012, -0.004], [])] == [".3f", ".3f", ".3g", ".3f"]
     alone = episodes.compare("return", np.array([2.0]), np.array([1.0]))
-    assert episodes.verdict(alone, "a", "b") == "no difference is shown: +1 (one pair), p = 1.000"
+    assert episodes.verdict(alone, "a", "b") == "no difference is shown: +1 for a (one pair), p = 1.000"
 
 
 def test_a_p_value_is_not_rounded_up_to_the_limit_below_which_it_is() -> None:
