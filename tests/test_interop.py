@@ -317,6 +317,26 @@ class Squares(gymnasium.Env[Any, int]):
         return self.observation_space.sample(), 1.0, False, False, {}
 
 
+class Choices(Squares):
+    """Observations of several whole numbers."""
+
+    def __init__(self) -> None:
+        super().__init__(False)
+        self.observation_space = MultiDiscrete([2, 3, 4])
+
+
+def test_torchrl_estimates_values_where_several_choices_are_observed() -> None:
+    """Its estimator calls the critic under torch.vmap."""
+    env = control(Choices, 2, 5)
+    policy = policies.Network(hidden=(8,)).actor_critic(env)
+    rollout = env.rollout(policy, steps=4)
+    (actor, critic), batch = to_torchrl(policy), to_torchrl(rollout)
+    loss = ClipPPOLoss(actor, critic)
+    loss.make_value_estimator(gamma=0.9, lmbda=0.9)
+    loss.value_estimator(batch)
+    assert_close(batch["state_value"][..., 0], rollout["value"])
+
+
 @pytest.mark.parametrize(("image", "key", "dimensions"), [(True, "pixels", 3), (False, "observation", 2)])
 def test_observations_of_several_dimensions_are_flattened_there(image: bool, key: str, dimensions: int) -> None:
     """As docs/your_own.md says."""

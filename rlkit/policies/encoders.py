@@ -50,7 +50,7 @@ class OneHots(nn.Module):
     def forward(self, observation: Tensor) -> Tensor:
         starts = cast(Tensor, self.starts)
         found = torch.zeros(*observation.shape[:-1], self.size, device=observation.device)
-        return found.scatter_(-1, observation + starts, 1.0)
+        return found.scatter(-1, observation + starts, 1.0)  # not in place, which torch.vmap refuses
 
 
 class Floats(nn.Module):

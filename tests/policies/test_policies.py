@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Discrete, Sequence
+from gymnasium.spaces import Box, Discrete, MultiDiscrete, Sequence
 from support.fakes import Ring, Walk, control
 from tensordict import TensorDict
 from torch import Tensor
@@ -14,7 +14,7 @@ from torch.testing import assert_close
 
 from rlkit import buffers, policies, seeding
 from rlkit.api import UserError
-from rlkit.policies import networks
+from rlkit.policies import encoders, networks
 from rlkit.settings import plugins
 
 
@@ -35,6 +35,15 @@ def batch(env: Any, *lead: int) -> TensorDict:
     if isinstance(env.action_space, Box):
         action = torch.randn(*lead, 2, generator=draw)
     return TensorDict({"observation": observation, "action": action}, batch_size=lead)
+
+
+def test_whole_numbers_are_encoded_under_vmap_as_alone() -> None:
+    for space in (Discrete(3), MultiDiscrete([2, 3, 4])):
+        encoder = encoders.of_leaf(space, "auto")
+        assert encoder is not None
+        seen = torch.from_numpy(np.stack([[space.sample() for _ in range(5)] for _ in range(4)]))
+        assert torch.equal(torch.vmap(encoder)(seen), encoder(seen))
+    assert encoder(torch.tensor([1, 0, 3])).tolist() == [0, 1, 1, 0, 0, 0, 0, 0, 1]
 
 
 def loud(policy: policies.Actor) -> policies.Actor:
