@@ -22,6 +22,7 @@ from rlkit.tape import joined
 MOST_LAYERS = 100
 Encoder = Annotated[str, Place("code", words=own_encoder.WORDS)]
 DRAWN: "WeakValueDictionary[int, Tensor]" = WeakValueDictionary()  # by their id, weights that were drawn here
+MASKED = "an action_mask beside the observations (env.action_masks=false ignores one that env=gym finds in info)"
 NARROW = 50  # numbers that features of images are brought to where actions join them
 
 
@@ -180,5 +181,6 @@ def idle_keys(
         found.append(("encoder", "observations without an image"))
     if normalizer is None:
         kind = "composite" if spaces.is_composite(space) else "byte" if boxes else "discrete"
-        found.append(("normalize", f"{kind} observations"))
+        masked = isinstance(spaces.beside_mask(space), Box) and spaces.masks_actions(space)
+        found.append(("normalize", MASKED if masked else f"{kind} observations"))
     return tuple(found)

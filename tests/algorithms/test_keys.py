@@ -8,9 +8,10 @@ from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
 from unittest.mock import Mock
 
+import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Tuple
 from support.fakes import RaggedText, algorithm, cartpole, environment, iterate, on_text, parameters, set_progress
 
 from rlkit.api import UserError
@@ -151,6 +152,29 @@ def facts(built: Any, control: bool) -> dict[str, bool]:
 def test_bytes_are_not_called_an_image() -> None:
     env = Mock(seed=0, device="cpu", observation_space=Box(0, 255, (3,), np.uint8), action_space=Discrete(2))
     assert Network(normalize=True).q_network(env).idle("normalize") == "byte observations"
+
+
+class Masked(gymnasium.Env[Any, Any]):
+    """Four numbers, and in info which actions are allowed."""
+
+    observation_space, action_space = Box(-1, 1, (4,)), Discrete(2)
+
+    def reset(self, **given: Any) -> tuple[Any, dict[str, Any]]:
+        return np.zeros(4, np.float32), {"action_mask": np.array([1, 0], np.int8)}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return np.zeros(4, np.float32), 0.0, False, False, self.reset()[1]
+
+
+def test_a_mask_is_named_where_it_alone_forbids_to_normalize() -> None:
+    words = ("algo=ppo", f"env.entry={__name__}:Masked", "env=gym", "env.step_limit=9", "policy.normalize=true")
+    said = "policy.normalize=true does nothing with an action_mask beside the observations (env.action_masks=false "
+    assert refused(*words).startswith(said)
+    assert assemble(config.read([*words, "env.action_masks=false"])).algo.policy.idle("normalize") == ""
+    for part, why in ((Box(0, 9, (2,)), "an action_mask"), (Tuple((Box(0, 9, (2,)),)), "composite")):
+        space = Dict({"observation": part, "action_mask": MultiBinary(2)})
+        env = Mock(seed=0, device="cpu", observation_space=space, action_space=Discrete(2))
+        assert Network(normalize=True).q_network(env).idle("normalize").startswith(why)
 
 
 def refused(*words: str) -> str:
