@@ -8,6 +8,7 @@ from tensordict import TensorDict
 from rlkit import seeding
 from rlkit.api import State
 from rlkit.buffers.splitting import batch_of, flatten_steps, refuse_taken
+from rlkit.errors import UserError
 from rlkit.losses import Over, reduction, truncated_importance
 
 
@@ -76,8 +77,17 @@ class Rollout:
         return batch
 
     def state_dict(self) -> State:
-        """The number of rollouts, and the one that an own algorithm has not learned from yet."""
-        if not isinstance(data := self.data, TensorDict):  # a subclass may gather them in a form of its own
+        """The number of rollouts, and the one that an own algorithm has not learned from yet.
+
+        Raises: UserError where a subclass gathers them in a form of its own and has no state_dict of its own.
+        """
+        data: object = self.data
+        if not isinstance(data, TensorDict):
+            if data is not None and type(self).state_dict is Rollout.state_dict:
+                raise UserError(
+                    f"{type(self).__name__} holds a {type(data).__name__} in data, which a resume would lose: give it "
+                    "a state_dict and a load_state_dict of its own"
+                )
             return {"count": self.count, "data": None}
         device = None if data.device is None else str(data.device)
         return {

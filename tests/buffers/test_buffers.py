@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from rlkit import buffers, losses, policies
+from rlkit.api import State, UserError
 from rlkit.meter import Meter
 from rlkit.recording import checkpoint
 
@@ -165,10 +166,30 @@ def test_a_rollout_that_is_not_learned_from_yet_resumes(tmp_path: Path) -> None:
         assert ours.batch_size == theirs.batch_size and same(dict(ours.items()), dict(theirs.items()))
     resumed.load_state_dict({"count": 4})  # of an older version
     assert resumed.count == 4 and resumed.data is None
-    first.data = [grid()]  # type: ignore[assignment]  # as a subclass may gather them
-    assert first.state_dict()["data"] is None
     resumed.load_state_dict({"count": 5, "data": {"mine": 1}})
     assert resumed.count == 5 and resumed.data is None
+
+
+class Gathering(buffers.Rollout):
+    """Learns from several rollouts at once."""
+
+    def extend(self, rollout: TensorDict) -> None:
+        self.data = [*(self.data or []), rollout]  # type: ignore[assignment]
+
+
+class Keeping(Gathering):
+    def state_dict(self) -> State:
+        return super().state_dict() | {"data": {"mine": len(self.data or [])}}
+
+
+def test_a_rollout_in_a_form_of_its_own_is_not_lost_without_a_word() -> None:
+    memory, other = Gathering(0), Keeping(0)
+    assert memory.state_dict() == {"count": 0, "data": None}
+    for x in (memory, other):
+        x.extend(grid())
+    with pytest.raises(UserError, match=r"^Gathering holds a list in data, which a resume would lose: give it a state"):
+        memory.state_dict()
+    assert other.state_dict() == {"count": 0, "data": {"mine": 1}}
 
 
 def test_shuffling_is_a_function_of_the_seed_and_of_how_many_rollouts_there_were() -> None:
