@@ -25,9 +25,9 @@ def check_types(held: object, part: Any, ours: bool) -> None:  # Any: whatever h
     """
     if isinstance(part, Optimizer):
         parameters = [p for group in part.param_groups for p in group["params"]]
-        moments = held["state"] if isinstance(held, dict) else {}
+        moments = held.get("state") if isinstance(held, dict) else None  # one of the user's own may have another form
         ours = type(part).__module__.startswith(("torch.", "rlkit."))
-        for number, state in moments.items():
+        for number, state in moments.items() if isinstance(moments, dict) else ():
             for parameter in parameters[number : number + 1]:
                 _compare(state, {key: parameter for key in state if key != "step"}, ours)
     else:

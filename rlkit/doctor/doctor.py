@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from typing import TypedDict
 
@@ -47,7 +48,8 @@ class Doctor:
 
     def attach(self, optimizer: torch.optim.Optimizer) -> None:
         """Measure the first step after each look. Plain SGD is left alone: on a table its step is α·δ by design."""
-        if isinstance(optimizer, torch.optim.SGD):
+        hooked = isinstance(optimizer._optimizer_step_pre_hooks, OrderedDict)  # one that wraps another may have a dict
+        if isinstance(optimizer, torch.optim.SGD) or not hooked:
             return
         parameters = [shards.mine(p.detach()) for group in optimizer.param_groups for p in group["params"]]
         sample = [p.view(-1)[:SAMPLE] for p in parameters if p.is_contiguous()]  # shares the memory
