@@ -174,8 +174,9 @@ def put_in_order(module: nn.Module, state: Mapping[str, object]) -> None:
     """Let the tensors of a module lie in memory as those of its state, from which torch copies only the numbers."""
     for key, x in (*module.named_parameters(), *module.named_buffers()):
         value = state.get(key)
-        if isinstance(value, Tensor) and (dimensions := order(value)) and order(x) != dimensions and x._base is None:
-            x.data = laid(x.data, dimensions)  # the object stays: an optimizer refers to it
+        if isinstance(value, Tensor) and order(x) != (dimensions := order(value)) and x._base is None:
+            # The object stays: an optimizer refers to it.
+            x.data = laid(x.data, dimensions) if dimensions else x.data.contiguous()
 
 
 def is_number(x: object) -> bool:

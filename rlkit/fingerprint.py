@@ -75,6 +75,18 @@ def digest(x: object, known: AbstractSet[int] = frozenset()) -> str:
     return found.hexdigest()
 
 
+def reachable(x: object, known: AbstractSet[int] = frozenset()) -> dict[int, object]:
+    """The objects that `digest` visits, by their ids; it goes past those in `known` (ids), and stops after NODES."""
+    seen: dict[int, object] = {}
+    waiting = deque[Any]([x])
+    while waiting and len(seen) < NODES:
+        item = waiting.popleft()
+        if id(item) not in seen and id(item) not in known and not is_value(item):
+            seen[id(item)] = item
+            waiting.extend(_inside(item))
+    return seen
+
+
 def is_value(x: object) -> bool:
     """Whether the repr of an object tells all of it: equal ones may be one object or several."""
     if isinstance(x, PLAIN):

@@ -3,7 +3,8 @@
 So is what a checkpoint would hold of one rank alone.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,9 @@ from torch import Tensor, nn
 
 from rlkit import attributes, ranks, shards
 from rlkit.api import Algorithm, Env, State
-from rlkit.attributes import COLLECTIONS, PLAIN, can_be_saved, form, held_by, is_state, order, places
+from rlkit.attributes import COLLECTIONS, PLAIN, STATE, can_be_saved, form, held_by, is_state, order, places
 from rlkit.errors import UserError
-from rlkit.fingerprint import digest
+from rlkit.fingerprint import MANY, digest, reachable
 from rlkit.finite import leaves
 from rlkit.seeding import generators
 from rlkit.unsaved import added_to_env, is_library, unsaved
@@ -42,6 +43,12 @@ def owner(algo: Algorithm, name: str) -> dict[str, Any]:
 def named(algo: Algorithm, keys: Iterable[str]) -> dict[str, Any]:
     """The attributes of these names of `saved`. Raises: as `owner` does."""
     return {key: owner(algo, key)[key.rpartition(".")[2]] for key in keys}
+
+
+def learning(algo: Algorithm) -> dict[str, nn.Module | Tensor]:
+    """What `saved` names that may learn."""
+    held = named(algo, algo.saved).items()
+    return {key: x for key, x in held if isinstance(x, nn.Module) or (isinstance(x, Tensor) and x.is_leaf)}
 
 
 def check_saved(algo: Algorithm, env: Env, new: bool = False) -> None:
@@ -107,14 +114,40 @@ def objects_in(x: object) -> dict[int, object]:
     return seen
 
 
-def of_policy(algo: Algorithm) -> list[str]:
-    """The names of `saved` that the policy needs to act: `policy`, `policy.NAME`, and of what it refers to itself."""
-    modules = algo.policy.modules() if isinstance(algo.policy, nn.Module) else [algo.policy]
-    inside = objects_in([[*held_by(module).values()] for module in modules])
-    held = named(algo, algo.saved).items()
-    return [
-        key for key, x in held if key.split(".")[0] == "policy" or (id(x) in inside and not isinstance(x, REPLACED))
-    ]
+def of_policy(algo: Algorithm, env: Env) -> list[str]:
+    """The names of `saved` that the policy needs to act: `policy`, `policy.NAME`, and what it also refers to itself.
+
+    So it may by an attribute at any depth, a bound method or what a function has closed over.
+    """
+    mine = [key for key in algo.saved if of_name(key)]
+    if not is_own(algo):  # the policies of rlkit's hold all that they act with
+        return mine
+    near = reachable(algo.policy, {id(env)}).keys()
+    others = {key: x for key, x in named(algo, algo.saved).items() if key not in mine and is_acted_with(key, x)}
+    return [*mine, *(key for key, x in others.items() if not near.isdisjoint(identities(x)))]
+
+
+def of_name(key: str) -> bool:
+    """Whether a name of `saved` says itself that it is of the policy."""
+    return key.split(".")[0] == "policy"
+
+
+def is_own(algo: Algorithm) -> bool:
+    """Whether an algorithm is the user's, not one that comes with rlkit."""
+    return not type(algo).__module__.startswith("rlkit.")
+
+
+def is_acted_with(key: str, x: object) -> bool:
+    return key != "buffer" and not isinstance(x, (*REPLACED, torch.optim.Optimizer))
+
+
+def identities(x: object) -> set[int]:
+    """The ids of an object, and of the modules, tensors, arrays and generators that it holds."""
+    if isinstance(x, nn.Module):
+        modules = list(x.modules())
+        return {id(part) for part in (*modules, *tensors_of(modules))}
+    inner = x.values() if isinstance(x, dict) else x if isinstance(x, COLLECTIONS) else held_by(x).values()
+    return {id(x), *(id(part) for part in islice(inner, MANY) if isinstance(part, STATE))}
 
 
 def in_saved(algo: Algorithm, env: Env) -> set[int]:
@@ -141,20 +174,46 @@ def tensors_of(modules: Iterable[nn.Module]) -> list[Tensor]:
     return found
 
 
-def check_unchanged(algo: Algorithm, env: Env, before: dict[str, str] | None) -> None:
-    """Refuse state that was added after the run began, and unsaved attributes that have changed since."""
+def separate(held: Iterable[object]) -> None:
+    """Give memory of its own to each tensor that shares that of a module: what is restored for one is not the other's.
+
+    So are weights of the older `torch.nn.utils.spectral_norm` when they are made. Views stay views.
+    """
+    held = list(held)
+    tensors = tensors_of(module for x in held if isinstance(x, nn.Module) for module in x.modules())
+    itself, memory = {id(x) for x in tensors}, {place_of(x) for x in tensors} - {0}
+    for x in held:
+        if isinstance(x, Tensor) and id(x) not in itself and x._base is None and place_of(x) in memory:
+            x.data = x.data.clone()
+
+
+def place_of(x: Tensor) -> int:
+    """Where the memory of a tensor begins; 0 where it has none that others could share."""
+    strided = x.layout is torch.strided and not shards.is_shard(x) and not nn.parameter.is_lazy(x)
+    return x.untyped_storage().data_ptr() if strided else 0
+
+
+def check_unchanged(
+    algo: Algorithm, env: Env, before: Mapping[str, str] | None, first: Mapping[str, str] | None = None
+) -> None:
+    """Refuse state that was added after the run began, and unsaved attributes that have changed since.
+
+    first: `before` of a run that was resumed. What is as it was then has not changed, such as a constant that the
+    policy makes when it first acts: a new run measures the policy before it begins.
+    """
+    first = first or {}
     check_saved(algo, env)
     if before is None:
         return
     for key, x in named(algo, algo.saved).items():
         now = extent(x)
-        if now != (was := before.get(key, now)):
+        if now not in (was := before.get(key, now), first.get(key)):
             raise UserError(
                 f"{type(algo).__name__}.{key} was {was} when the run began and is {now} now, which could not be put "
                 "back: let it be what it is from __init__ on"
             )
     then = fingerprints(algo, env)
-    changed = [key for key in then if then[key] != before.get(key)]
+    changed = [key for key in then if then[key] not in (before.get(key), first.get(key))]
     if mine := [key for key in changed if key.startswith(WORLD)]:
         kind, parent = type(env).__name__, next(base.__name__ for base in type(env).__mro__ if is_library(base))
         raise UserError(

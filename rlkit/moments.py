@@ -1,6 +1,6 @@
 """What an optimizer keeps for each parameter, and its options: whether a restored state fits; and which ones learn."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -69,6 +69,21 @@ def check_moments(optimizer: torch.optim.Optimizer, state: Mapping[str, object])
             raise TypeError(f"{key} is {form(x)}")
         if key == "step" and isinstance(x, Tensor) and not (x.numel() == 1 and x.is_floating_point()):
             raise ValueError(f"{key} is {form(x)}")
+
+
+def shared_groups(found: Iterable[object]) -> Callable[[], None]:
+    """Note which optimizers share their parameter groups, as SAM and its base do; returns what lets them share again.
+
+    torch gives each its own when it restores their states, and a schedule then reaches only one of them.
+    """
+    optimizers = [x for x in found if isinstance(x, torch.optim.Optimizer)]
+    pairs = [(x, y) for i, x in enumerate(optimizers) for y in optimizers[i + 1 :] if x.param_groups is y.param_groups]
+
+    def share() -> None:
+        for x, y in pairs:
+            y.param_groups = x.param_groups
+
+    return share
 
 
 def parameters_in(x: nn.Module | Tensor) -> dict[str, Tensor]:

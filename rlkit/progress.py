@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from rlkit import ranks, shards
 from rlkit.api import Algorithm, Env, Lasting, State
@@ -18,9 +18,9 @@ from rlkit.counters import natural
 from rlkit.doctor.doctor import Doctor
 from rlkit.errors import UserError, one_line
 from rlkit.finite import check_finite, leaves, sound, unsound
-from rlkit.held import check_agreed, check_unchanged, named, of_policy, owner
+from rlkit.held import check_agreed, check_unchanged, is_own, learning, named, of_name, of_policy, owner, separate
 from rlkit.meter import Meter
-from rlkit.moments import check_optimizer, flags_of, freeze, frozen_in
+from rlkit.moments import check_optimizer, flags_of, freeze, frozen_in, shared_groups
 from rlkit.policies.base import Exploring
 from rlkit.recording import checkpoint, twins
 from rlkit.recording.checkpoint import fitting
@@ -46,7 +46,8 @@ class Progress:
     terminated: int = 0  # the signal, such as SIGTERM, after which only a checkpoint is written
     measured: bool = False  # the result is measured and written: later signals stop nothing
     data: str = ""  # a fingerprint of the data that the run learns from; empty: it has none, or it is unknown
-    held: dict[str, str] | None = None  # fingerprints of unsaved attributes of the algorithm at the beginning
+    held: dict[str, str] | None = None  # fingerprints of unsaved attributes of the algorithm when this process began,
+    first: dict[str, str] = field(default_factory=dict)  # and when the run began; of algorithms of the user's own
 
     def state_dict(self) -> State:
         numbers = {"iteration": self.iteration, "env_steps": self.env_steps, "best": self.best, "ended": self.ended}
@@ -108,24 +109,19 @@ def save(folder: Path, algo: Algorithm, env: Env, progress: Progress, name: str 
 
     Raises: UserError where state would be lost, Diverged where it is not finite; the previous checkpoint stays.
     """
-    check_unchanged(algo, env, progress.held)
+    check_unchanged(algo, env, progress.held, progress.first)
     if (lasting := lasting_of(algo)) is not None:
         lasting.flush()
     state = {"run": identity(algo, env), **_content(algo, algo.saved)}
     state |= {"frozen": {key: frozen_in(x) for key, x in learning(algo).items()}}
     state |= {"generators": {key: state_of(x) for key, x in drawing(algo).items()}, "env": env.state_dict()}
     state |= {"progress": progress.state_dict()} | ({"ranks": ranks.size()} if ranks.size() > 1 else {})
+    state |= {"first": progress.first or progress.held or {}} if is_own(algo) else {}
     check_agreed(algo, state)
     _write(algo, lambda: checkpoint.save(folder, state, name, keep, progress.iteration))
     ranks.saved = progress.iteration
     if lasting is not None:
         lasting.saved()
-
-
-def learning(algo: Algorithm) -> dict[str, nn.Module | Tensor]:
-    """What `saved` names that may learn."""
-    held = named(algo, algo.saved).items()
-    return {key: x for key, x in held if isinstance(x, nn.Module) or (isinstance(x, Tensor) and x.is_leaf)}
 
 
 def lasting_of(algo: Algorithm) -> Lasting | None:
@@ -139,8 +135,8 @@ def save_best(folder: Path, algo: Algorithm, env: Env, progress: Progress) -> No
 
     Raises: as `save` does.
     """
-    check_unchanged(algo, env, progress.held)
-    state = {"run": identity(algo, env), **_content(algo, of_policy(algo)), "progress": progress.state_dict()}
+    check_unchanged(algo, env, progress.held, progress.first)
+    state = {"run": identity(algo, env), **_content(algo, of_policy(algo, env)), "progress": progress.state_dict()}
     _write(algo, lambda: checkpoint.save(folder, state, "best", iteration=progress.iteration))
 
 
@@ -203,15 +199,22 @@ def restore_policy(folder: Path, algo: Algorithm, env: Env, name: str) -> Progre
     Raises: as `restore` does; UserError where it is not finite.
     """
     state = checkpoint.load(folder, name)
-    check_content(folder, algo, env, state, of_policy(algo))
-    _put(folder, algo, state, of_policy(algo))
+    wanted = of_policy(algo, env)
+    check_content(folder, algo, env, state, list(filter(of_name, wanted)))
+    absent = sorted({*wanted} - {*state["parts"], *state["numbers"], *filter(of_name, wanted)})
+    if absent and ranks.first():
+        warn(
+            f"{folder}: its checkpoint {name}, of an older rlkit, has no {', '.join(absent)}: they are as they are made"
+        )
+    _put(folder, algo, state, [key for key in wanted if key not in absent])
     if isinstance(algo.policy, Exploring):
         algo.policy.epsilon = 0.0
     return _progress(folder, state)
 
 
 def _put(folder: Path, algo: Algorithm, state: State, keys: Sequence[str]) -> None:
-    put = twins.ready(algo, state["numbers"], keys)
+    separate(held := named(algo, keys).values())
+    share, put = shared_groups(held), twins.ready(algo, state["numbers"], keys)
     for key in keys:
         there, last = owner(algo, key), key.rpartition(".")[2]
         made = flags_of(there[last])
@@ -227,6 +230,7 @@ def _put(folder: Path, algo: Algorithm, state: State, keys: Sequence[str]) -> No
                 put[key]()
             if isinstance(there[last], torch.optim.Optimizer):
                 check_optimizer(there[last], made)
+    share()
     if bad := unsound(algo):
         raise not_sound(folder, bad)
 
@@ -236,6 +240,7 @@ def _progress(folder: Path, state: State) -> Progress:
     with fitting(folder, "progress"):
         check_alike(state["progress"], progress.state_dict(), shapes=False)
         progress.load_state_dict(state["progress"])
+        progress.first = {str(key): str(mark) for key, mark in state.get("first", {}).items()}
     return progress
 
 

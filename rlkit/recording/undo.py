@@ -39,7 +39,7 @@ def as_before(algo: Algorithm, env: Env) -> Iterator[None]:
 
     So are parameters that do not learn, in which some keep running means; on text they are a model of many gigabytes.
     """
-    go_back = remembered(algo, of_policy(algo), frozen=env.kind != "text")
+    go_back = remembered(algo, of_policy(algo, env), frozen=env.kind != "text")
     try:
         yield
     finally:

@@ -114,6 +114,10 @@ def test_matrices_of_modules_lie_in_memory_as_before(tmp_path: Path) -> None:
     assert again.optimizer.param_groups[0]["params"][0] is again.scale.weight
     x = torch.linspace(-1, 1, 37)
     assert torch.equal(algo.scale.inverse @ x, again.scale.weight @ x)
+    algo.scale.inverse = algo.scale.inverse.contiguous()
+    save(tmp_path, algo, env, Progress())
+    restore(tmp_path, again, second)
+    assert again.scale.inverse.is_contiguous() and again.scale.weight.stride() == (1, 37)
 
 
 def test_a_part_of_another_tensor_may_become_one_in_another_order(tmp_path: Path) -> None:

@@ -1,0 +1,144 @@
+"""What the policy reaches of the algorithm's state, and what shares memory or parameter groups in a resumed run."""
+
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from support.state import holding
+from torch import nn
+
+from rlkit.api import UserError
+from rlkit.doctor.doctor import Doctor
+from rlkit.held import fingerprints, of_policy
+from rlkit.progress import Progress, restore, restore_policy, save
+
+
+class Scale:
+    def __init__(self) -> None:
+        self.sums = torch.ones(2)
+
+    def read(self) -> torch.Tensor:
+        return self.sums
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        return {"sums": self.sums}
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        self.sums = state["sums"]
+
+
+WAYS = {
+    "attribute": lambda algo: algo.scale,
+    "method": lambda algo: algo.scale.read,
+    "partial": lambda algo: partial(algo.scale.read),
+    "closure": lambda algo: lambda scale=algo.scale: scale.read(),
+    "inside": lambda algo: SimpleNamespace(parts={"scale": [algo.scale]}),
+    "tensor": lambda algo: algo.scale.sums,
+    "algorithm": lambda algo: algo,
+    "layer": lambda algo: algo.net[0][1],
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_the_policy_reaches_is_measured_with_it(way: str) -> None:
+    algo, env = holding("scale", Scale(), saved=("scale", "net", "steps", "far"))
+    algo.net, algo.steps, algo.far = nn.ModuleList([nn.Sequential(nn.Linear(2, 2), nn.Tanh())]), 3, torch.zeros(2)
+    algo.policy.near, algo.policy.steps = WAYS[way](algo), 3
+    expected = {"layer": {"net"}, "algorithm": {"scale", "net", "far"}}.get(way, {"scale"})
+    assert {*of_policy(algo, env)} - {"policy", "policy.epsilon"} == expected
+
+
+def test_an_older_best_without_it_is_measured_with_a_warning(tmp_path: Path, capsys: Any) -> None:
+    algo, env = holding("scale", Scale(), saved=("scale",))
+    save(tmp_path, algo, env, Progress())
+    again, second = holding("scale", Scale(), saved=("scale", "net"))
+    again.net = nn.Linear(2, 2)
+    vars(again.policy)["net"] = again.net  # not a module of it
+    restore_policy(tmp_path, again, second, "latest")
+    assert "its checkpoint latest, of an older rlkit, has no net: they are as they are made" in capsys.readouterr().err
+
+
+class Wrapping(torch.optim.SGD):
+    """As SAM: its base moves the parameters, and a schedule sets the rate of the groups that both have."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, lr=0.1)
+        self.base = torch.optim.SGD(self.param_groups, lr=0.1)
+        self.param_groups = self.base.param_groups
+
+
+def test_optimizers_share_their_groups_again(tmp_path: Path) -> None:
+    def made() -> tuple[Any, Any]:
+        algo, env = holding("net", nn.Linear(2, 2), saved=("net", "optimizer", "optimizer.base"))
+        algo.optimizer = Wrapping(algo.net.parameters())
+        return algo, env
+
+    save(tmp_path, *made(), Progress())
+    algo, env = made()
+    restore(tmp_path, algo, env)
+    assert algo.optimizer.param_groups is algo.optimizer.base.param_groups
+    assert algo.optimizer.param_groups[0]["params"][0] is algo.net.weight
+
+
+def test_a_weight_that_is_made_in_the_memory_of_another_does_not_overwrite_it(tmp_path: Path) -> None:
+    def made() -> tuple[Any, Any]:
+        algo, env = holding("net", torch.nn.utils.spectral_norm(nn.Linear(3, 3)), saved=("net", "net.weight"))
+        return algo, env
+
+    algo, env = made()
+    algo.net(torch.ones(1, 3))  # which puts the normalized weight into a tensor of its own
+    save(tmp_path, algo, env, Progress())
+    again, second = made()
+    assert again.net.weight.data_ptr() == again.net.weight_orig.data_ptr()
+    restore(tmp_path, again, second)
+    assert torch.equal(again.net.weight_orig, algo.net.weight_orig) and torch.equal(again.net.weight, algo.net.weight)
+
+
+def test_a_constant_of_the_first_act_is_no_change_after_a_resume(tmp_path: Path) -> None:
+    algo, env = holding("mark", 0)
+    algo.policy.scale = torch.ones(2)  # made while the untrained policy was measured
+    save(tmp_path, algo, env, Progress(held=fingerprints(algo, env)))
+    for value, same in ((1.0, True), (2.0, False)):
+        again, second = holding("mark", 0)
+        progress = restore(tmp_path, again, second)
+        progress.held = fingerprints(again, second)
+        again.policy.scale = value * torch.ones(2)
+        if same:
+            save(tmp_path, again, second, progress)
+        else:
+            with pytest.raises(UserError, match=r"Mine\.policy\.scale has changed"):
+                save(tmp_path, again, second, progress)
+
+
+class Looking(torch.optim.SGD):
+    """As Lookahead: it wraps another optimizer, calls no `super().__init__`, and has a state of its own form."""
+
+    def __init__(self, inner: torch.optim.Optimizer) -> None:
+        self.inner, self.param_groups, self.state = inner, inner.param_groups, inner.state
+        self.defaults, self.steps = inner.defaults, 0
+        self._optimizer_step_pre_hooks: Any = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"fast": self.inner.state_dict(), "steps": self.steps}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.inner.load_state_dict(state["fast"])
+        self.steps = state["steps"]
+
+
+def test_an_optimizer_around_another_resumes(tmp_path: Path) -> None:
+    def made() -> tuple[Any, Any]:
+        algo, env = holding("net", nn.Linear(2, 2), saved=("net", "optimizer"))
+        algo.optimizer = Looking(torch.optim.Adam(algo.net.parameters()))
+        return algo, env
+
+    algo, env = made()
+    Doctor().attach(algo.optimizer)
+    algo.optimizer.steps = 3
+    save(tmp_path, algo, env, Progress())
+    again, second = made()
+    restore(tmp_path, again, second)
+    assert again.optimizer.steps == 3
