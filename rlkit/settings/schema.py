@@ -19,7 +19,7 @@ from rlkit.fields import Boundless, Escapes, Needs, Several
 from rlkit.settings import strict_yaml
 from rlkit.settings.comments import comments as comments
 from rlkit.settings.synonyms import instead
-from rlkit.settings.texts import BARE, as_json, scalar, unescaped
+from rlkit.settings.texts import BARE, as_json, number, scalar, unescaped
 from rlkit.settings.texts import Typed as Typed  # `as`: others take it from here
 
 T = TypeVar("T")
@@ -231,7 +231,7 @@ def _from_text(raw: object, hint: Hint) -> object:
         if str in plain_types or raw in _literals(hint):
             return unescaped(raw) if typed and escapes else raw
         if parts is None:
-            return scalar(raw)
+            return scalar(raw) if {Any, object} & set(plain_types) else number(raw)
         if raw.startswith("["):
             raw = strict_yaml.load(raw, texts=True)
         elif escapes:  # texts for a model: a blank counts

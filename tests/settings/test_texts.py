@@ -72,3 +72,82 @@ def test_a_text_of_a_program_is_the_same_in_the_run_its_command_and_its_file(see
                 assert repr(first) == repr({"k": given}), (called, given)
             tried += 1
     assert tried > 500
+
+
+AS_TYPED = [
+    "Note: be brief",
+    "Today is: Monday # x",
+    "Be brief:",
+    "- be brief",
+    "- a\n- b",
+    "a: 1\nb: 2",
+    "? x",
+    "| text",
+]
+AS_TYPED += [
+    "> text",
+    "|\n text",
+    "&a x",
+    "*a",
+    "!tag x",
+    "!!str 1",
+    "%",
+    "--- x",
+    "---",
+    "...",
+    "@a",
+    "`x`",
+    "# x",
+    "",
+]
+AS_TYPED += ["1_000", "infinity", "inf", "nan", "1e", "１２", "nULL", "none"]  # of which YAML 1.2 calls none a number
+
+
+@pytest.mark.parametrize("text", AS_TYPED)
+def test_a_text_without_brackets_braces_or_quotes_stays_as_it_was_typed(text: str) -> None:
+    given = parse(["env=gym", f"env.kwargs.k={text}"])
+    found = schema.convert(plugins.load("envs", "gym").Config, {"kwargs.k": given.env["kwargs.k"]}, "env")
+    assert found == {"kwargs": {"k": text}}
+    assert line({"env": "gym", "env.kwargs.k": text}).env["kwargs.k"] == text
+    assert strict_yaml.load(strict_yaml.dump(found)) == found, "also from config.yaml"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (" [1, 2_0] # x", [1, "2_0"]),
+        ("{a: 1,\nb: .5}", {"a": 1, "b": 0.5}),
+        ("'5' # x", "5"),
+        ('"a: b"', "a: b"),
+        ("0x1F", 31),
+        ("1e3", 1000.0),
+        (" -7 ", -7),
+        ("~", None),
+        ("True", True),
+    ],
+)
+def test_what_stands_in_brackets_braces_or_quotes_and_the_words_of_the_core_schema_are_yaml(
+    text: str, value: object
+) -> None:
+    found = schema.validate("env.kwargs.k", schema.Typed(text), Any)
+    assert (found, type(found)) == (value, type(value))
+
+
+@pytest.mark.parametrize("text", ["{a: 1}: b", "[a]: b", "[a] b", '"a": b', "'a' b", "[1]\n---\n[2]"])
+def test_brackets_braces_or_quotes_before_more_text_are_refused(text: str) -> None:
+    with pytest.raises(UserError, match=r"^env\.kwargs\.k=(.|\n)* cannot be read: give any value$"):
+        schema.validate("env.kwargs.k", schema.Typed(text), Any)
+
+
+def test_a_mapping_without_braces_is_refused() -> None:
+    with pytest.raises(UserError, match=r"^env\.kwargs=size: 9 is not allowed: give a mapping, \{KEY: VALUE\}"):
+        schema.convert(plugins.load("envs", "gym").Config, {"kwargs": schema.Typed("size: 9")}, "env")
+
+
+def test_a_field_of_numbers_reads_them_as_python_does() -> None:
+    for text, hint, value in (
+        ("16_000", int, 16_000),
+        ("1_0.5", float | None, 10.5),
+        ("1_6,2", tuple[int, ...], (16, 2)),
+    ):
+        assert schema.validate("algo.k", schema.Typed(text), hint) == value
