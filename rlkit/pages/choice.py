@@ -20,6 +20,7 @@ from rlkit.paths import home
 from rlkit.settings import config, plugins, schema
 from rlkit.settings.assemble import assemble
 from rlkit.settings.given import Given, Trust, of_files, parse
+from rlkit.terminal import warn
 
 OWN = ("runs", "comparisons")  # where commands write, without out=
 Port = Annotated[int, Ge(0), Le(65535)]
@@ -58,7 +59,10 @@ def site(words: Sequence[str], trust: Trust = False) -> Site:
             return home_of([folder], trust)
         if not is_run(folder) and (is_comparison(folder) or is_report(folder)):
             return comparison_site(folder)
-        return RunPage(words[0], assemble, trust, at_new_places(words, trust)).site()
+        page = RunPage(words[0], assemble, trust, at_new_places(words, trust))
+        if page.reason:
+            warn(f"rlkit: only what was written can be shown: {page.reason}")
+        return page.site()
     keys = dict(word.partition("=")[::2] for word in words)
     for key in keys:
         if key not in ("env", "algo", "seed") and not key.startswith("env."):

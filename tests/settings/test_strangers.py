@@ -14,6 +14,7 @@ from rlkit import compare, evaluate, run
 from rlkit.api import UserError
 from rlkit.comparison import plan
 from rlkit.errors import RewardFailed
+from rlkit.pages import choice
 from rlkit.pages.runs import RunPage
 from rlkit.settings import config, plugins
 from rlkit.settings.assemble import assemble
@@ -101,6 +102,8 @@ def test_nothing_of_a_strangers_runs(
     assert said.endswith("; trust=true allows it\n")
     page = RunPage(folder, assemble)
     assert "trust=true allows it" in page.reason and page.show({})["about"] == []
+    choice.site([str(folder)])
+    assert capsys.readouterr().err == f"rlkit: only what was written can be shown: {page.reason}\n"
     assert not (tmp_path / "canary").exists()
 
 
