@@ -99,8 +99,9 @@ class RewardScale(nn.Module):
     """clip(r_t / √(var(R) + ε), ±10) with the running discounted return R_t = r_t + γ·(1 − done_{t−1})·R_{t−1}.
 
     t counts the acted steps (see gaps.py). The return is carried from rollout to rollout; its variance is that of all
-    acted steps so far, this rollout's included. Rewards are not shifted: what is optimal stays so where none is clipped.
-    Rare rewards are, and then count alike. From the PPO of OpenAI Baselines (Engstrom et al. 2020, arXiv:2005.12729).
+    acted steps so far, this rollout's included. Rewards are not shifted: what is optimal stays so where none is
+    clipped. Rare rewards are, and then count alike. From the PPO of OpenAI Baselines (Engstrom et al. 2020,
+    arXiv:2005.12729).
     """
 
     carry: Tensor
