@@ -8,7 +8,7 @@ from rlkit.api import Env, Scores, UserError
 from rlkit.evaluation import Evaluate, Subject, opened, scored
 from rlkit.paths import home
 from rlkit.seeding import drawn_apart
-from rlkit.settings import config, plugins, trust
+from rlkit.settings import config, plugins, repeat, trust
 from rlkit.settings.assemble import make_env
 from rlkit.settings.measured import only_evaluated
 from rlkit.statistics.episodes import Measured, Paired, summarize
@@ -113,7 +113,7 @@ def world(given: config.Given) -> dict[str, object]:
     name = given.env["name"]
     built = config.build(plugins.load("envs", name).Config, given.env, "env")
     keys = {f"env.{key}": value for key, value in asdict(built).items() if key not in ("rows", "luck")}
-    return {"env": name, **keys}
+    return {"env": name, **{key: value for key, value in keys.items() if not repeat.in_processes(key, value)}}
 
 
 def compared(subject: Subject, other: Subject, scores: Scores, asked: Evaluate) -> tuple[Against, Scores]:

@@ -20,7 +20,7 @@ CURVES = {"evaluation": ("eval/return", "eval/accuracy"), "training": ("rollout/
 REPEAT = "to repeat: "  # what stands before the command in the first line of config.yaml
 PROBLEMS = ("id", "entry", "game", "task")  # keys of an environment that say which problem it plays
 CHOOSING = set(repeat.VALIDATION)  # change a score under measure=best only
-NOT_SETTINGS = {"seed", "out", "device", "threads", "checkpoint_every", "keep", "logger"}
+NOT_SETTINGS = {"seed", "out", "device", "threads", "checkpoint_every", "keep", "logger", *repeat.MOVABLE}
 
 
 @dataclass(frozen=True)
@@ -217,12 +217,13 @@ def _first_line(path: Path) -> tuple[str, str]:
 
 def _settings(config: sections.Sections, left_out: set[str]) -> dict[str, str]:
     """Every key that may have changed the score, as text: algo.lr → 0.001."""
-    return {
-        key if section == "run" else f"{section}.{key}": str(value)
+    found = {
+        key if section == "run" else f"{section}.{key}": value
         for section, keys in config.items()
         for key, value in keys.items()
-        if section != "run" or key not in left_out
     }
+    left_out = left_out | {key for key, value in found.items() if repeat.in_processes(key, value)}
+    return {key: str(value) for key, value in found.items() if key not in left_out}
 
 
 def task(name: str, env: Mapping[str, object]) -> str:

@@ -77,6 +77,11 @@ def lengths(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.strip().partition(":")[0] in LENGTHS]
 
 
+def in_processes(key: str, value: object) -> bool:
+    """Whether this is env.processes, which changes no episode: as yes or no, since other environments may count so."""
+    return key == "env.processes" and isinstance(value, bool)
+
+
 def key(word: str) -> str:
     return word.partition("=")[0]
 

@@ -161,6 +161,14 @@ def test_reward_models_whose_attempts_others_wrote_are_not_paired(
     assert told.count("\n") == 1
 
 
+def test_processes_make_no_other_task() -> None:
+    worlds = [
+        against.world(Given(env={"name": "gym", "id": "CartPole-v1", **keys}))
+        for keys in ({}, {"processes": True, "rows": 2}, {"step_limit": 9})
+    ]
+    assert worlds[0] == worlds[1] != worlds[2]
+
+
 def test_whatever_decides_how_a_model_writes_is_the_same_for_both() -> None:
     def subject(seed: int = 0, **policy: object) -> Any:
         return SimpleNamespace(given=Given(run={"seed": seed}, policy=policy))
