@@ -179,7 +179,7 @@ def own_runs(comparison: Path) -> list[Path]:
 def report(folders: Sequence[Path], out: Path, command: str, missing: Sequence[str] = ()) -> Results:
     """Write, show and return the statistics of all finished runs; what is none is named and left out."""
     from rlkit.comparison import records
-    from rlkit.comparison.results import once
+    from rlkit.comparison.copies import once
 
     found, left_out = [], []
     for folder in folders:

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import combinations
-from pathlib import Path
 from statistics import median
 
 import numpy as np
@@ -30,27 +29,10 @@ from rlkit.comparison.records import Record
 from rlkit.statistics import runs as run_statistics
 from rlkit.statistics.arrays import rounding
 from rlkit.statistics.runs import Array, Statistic
-from rlkit.terminal import warn
 
 THRESHOLDS = 201  # points of a performance profile
 SMOOTH = 3  # a curve of held-out evaluations has this many points after step 0 at least, else the attempts are
 Cells = dict[str, dict[str, list[Record]]]  # env → algo → its runs
-
-
-def once(found: Sequence[Record]) -> list[Record]:
-    """Without copies of a run: its settings and seed give one result, which is one draw wherever else it lies.
-
-    Of copies the first one counts, or one that had its length from the start.
-    """
-    counted: dict[str, Record] = {}
-    for r in found:
-        same = replace(r, folder=Path(), seconds=0.0, command="", curves={}, alarms=[], versions={}, longer=False)
-        other = counted.setdefault(repr(same), r)
-        if other is not r:
-            kept, copy = (r, other) if other.longer and not r.longer else (other, r)
-            counted[repr(same)] = kept
-            warn(f"left out: {copy.folder} has the settings, the seed and the score of {kept.folder}: it counts once")
-    return [*counted.values()]
 
 
 def compute(records: Sequence[Record], missing: Iterable[str] = ()) -> Results:

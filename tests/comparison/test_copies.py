@@ -7,7 +7,9 @@ import pytest
 
 from rlkit.comparison import records
 from rlkit.comparison.caveats import caveats
+from rlkit.comparison.copies import once
 from rlkit.comparison.results import compute
+from rlkit.settings import repeat
 
 AFTER = {"metric": "return", "mean": 7.0, "low": 6.0, "high": 8.0, "episodes": 100}
 FACTS = {"algo": "ppo", "env": "gym", "seed": 3, "env_steps": 50, "seconds": 1.5}
@@ -33,6 +35,73 @@ def made(
     (at / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (at / "summary.json").write_text(json.dumps(FACTS | {"evaluation": {"after": AFTER}} | facts))
     return records.read(at)
+
+
+def of(version: str) -> dict[str, str]:
+    return {"rlkit": f"1 (files {version})"}
+
+
+def test_a_run_is_a_copy_whatever_does_not_count_as_its_setting(tmp_path: Path) -> None:
+    long = f"# rlkit{repeat.LONGER}"
+    found = [
+        made(tmp_path / "long", long, versions=of("11")),
+        made(tmp_path / "one", versions=of("11")),
+        made(tmp_path / "edited", versions=of("22")),
+        made(tmp_path / "validated", keys={"run": {"validation_episodes": 20}}),
+        made(tmp_path / "again", long),
+    ]
+    assert once(found) == [found[1]]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"run": {"iterations": 4, "env_steps": None}}, {"run": {"iterations": None, "env_steps": 50}}),
+        ({"run": {"evaluation_episodes": None}}, {"run": {"evaluation_episodes": 100}}),
+        (
+            {"run": {"measure": "best", "validation_episodes": None}},
+            {"run": {"measure": "best", "validation_episodes": 20}},
+        ),
+        ({"run": {"measure": "best", "evaluations": 10}}, {"run": {"measure": "best", "evaluate_every": 5}}),
+        ({"env": {"processes": False}}, {"env": {"processes": True}}),
+        ({"algo": {"storage": "/one"}}, {"algo": {"storage": "/two"}}),
+    ],
+)
+def test_what_is_the_same_in_other_words_makes_no_second_run(one: Sections, other: Sections, tmp_path: Path) -> None:
+    best = {"of": 10, "episodes": 20}
+    found = [made(tmp_path / str(i), keys=keys, best=best) for i, keys in enumerate((one, other))]
+    assert once(found) == found[:1]
+
+
+def test_a_setting_and_what_a_record_counts_make_another_run(tmp_path: Path) -> None:
+    best: Sections = {"run": {"measure": "best"}}
+    found = [
+        made(tmp_path / "one"),
+        made(tmp_path / "rate", keys={"algo": {"lr": 0.1}}),
+        made(tmp_path / "copies", keys={"env": {"processes": 8}}),  # of an environment of the user's own
+        made(tmp_path / "shorter", env_steps=40),
+        made(tmp_path / "five", keys=best, best={"of": 10, "episodes": 5}),
+        made(tmp_path / "twenty", keys=best, best={"of": 10, "episodes": 20}),
+    ]
+    assert once(found) == found
+
+
+def test_a_run_of_the_same_files_in_two_places_counts_once(tmp_path: Path) -> None:
+    def placed(
+        name: str, place: str, code: str = "c0de", test: str = "7e57", source: str = "train.jsonl"
+    ) -> records.Record:
+        mine, problems = f"{place}/mine.py", f"{place}/{source}"
+        marks = {mine: code, f"{place}/helper.py": "8e1f", problems: "da7a", f"{place}/test.jsonl": test}
+        keys: Sections = {
+            "algo": {"name": mine},
+            "env": {"source": problems, "reward": f"{mine}:right"},
+            "marks": {**marks},
+        }
+        return made(tmp_path / name, keys=keys)
+
+    one = placed("one", "/a")
+    others = [placed("edited", "/b", code="c1de"), placed("tested", "/b", test="8e57")]
+    assert once([one, placed("two", "/b"), placed("named", "/b", source="all.jsonl"), *others]) == [one, *others]
 
 
 @pytest.mark.parametrize(

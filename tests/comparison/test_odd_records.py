@@ -13,9 +13,8 @@ from rlkit import compare
 from rlkit.api import UserError
 from rlkit.comparison import conduct, names, page, plan, records, report, words
 from rlkit.comparison.caveats import caveats
-from rlkit.comparison.results import compute, once
+from rlkit.comparison.results import compute
 from rlkit.recording.log import table
-from rlkit.settings import repeat
 
 AFTER = {"metric": "return", "mean": 7.0, "low": 6.0, "high": 8.0, "episodes": 100}
 FACTS = {"algo": "ppo", "env": "cartpole", "seed": 3, "env_steps": 50, "seconds": 1.5}
@@ -51,28 +50,6 @@ def test_a_run_that_lies_twice_counts_once(tmp_path: Path, capsys: pytest.Captur
     assert f"{again} has the settings, the seed and the score of {one}: it counts once" in said
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert results["envs"]["cartpole"]["algos"]["ppo"]["runs"] == 2
-
-
-def test_a_run_is_a_copy_whatever_does_not_count_as_its_setting(tmp_path: Path) -> None:
-    def made(
-        name: str, first: str = "# rlkit", validation: int = 5, measure: str = "latest", **changes: object
-    ) -> Path:
-        at = folder(tmp_path / name, **changes)
-        keys = {"seed": 3, "measure": measure, "validation_episodes": validation}
-        config = {"run": keys, "algo": {"name": "ppo"}, "env": {"name": "cartpole"}}
-        (at / "config.yaml").write_text(f"{first}; to repeat: python -m rlkit.run\n{json.dumps(config)}")
-        return at
-
-    long = made("long", f"# rlkit{repeat.LONGER}")
-    others = [
-        made("one", versions={"rlkit": "1 (files 11)"}),
-        made("edited", versions={"rlkit": "1 (files 22)"}),
-        made("validated", validation=20, best={"of": 10, "episodes": 20}),
-        made("again", f"# rlkit{repeat.LONGER}"),
-    ]
-    best = [made(f"best{n}", validation=n, measure="best", best={"of": 10, "episodes": n}) for n in (5, 20)]
-    found = once([records.read(at) for at in (long, *others, *best)])
-    assert [r.folder for r in found] == [others[0], *best] and not found[0].longer
 
 
 def test_unequal_seeds_are_told_with_what_they_do_and_no_more() -> None:
