@@ -22,7 +22,7 @@ def once(found: Sequence[Record]) -> list[Record]:
     alike: dict[str, list[int]] = {}  # what copies share → where such runs are in `counted`
     for r in found:
         places = alike.setdefault(_shared(r), [])
-        i = next(iter(places), None)
+        i = next((i for i in places if _went_alike(counted[i], r)), None)
         if i is None:
             places.append(len(counted))
             counted.append(r)
@@ -40,3 +40,21 @@ def _shared(r: Record) -> str:
     settings[MARKS] = repr(sorted(mark for key, mark in r.settings.items() if key.startswith(MARKS)))
     apart = replace(r, folder=Path(), seconds=0.0, command="", alarms=[], curves={}, versions={}, longer=False)
     return repr(replace(apart, settings=settings))
+
+
+def _went_alike(one: Record, other: Record) -> bool:
+    """Whether two runs of one score learned alike: by their training curves, or by what made them.
+
+    At a ceiling the scores of other code are equal, too, and a curve that stays at one value says nothing of them.
+    """
+    a, b = _curve(one), _curve(other)
+    common = a.keys() & b.keys()
+    if any(a[step] != b[step] for step in common):
+        return False
+    return len({a[step] for step in common}) > 1 or (one.versions, one.longer) == (other.versions, other.longer)
+
+
+def _curve(r: Record) -> dict[float, float]:
+    """The mean return of the attempts, by steps."""
+    curve = r.curves.get("training")
+    return dict(zip(curve.env_steps.tolist(), curve.value.tolist(), strict=True)) if curve else {}

@@ -105,6 +105,25 @@ def test_a_run_of_the_same_files_in_two_places_counts_once(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
+    ("curve", "other", "of_one_version", "of_two"),
+    [
+        ((1.0, 7.0, 7.0), (1.0, 7.0, 7.0), 1, 1),
+        ((1.0, 7.0, 7.0), (1.0, 7.0), 1, 1),  # a power cut took the last line
+        ((1.0, 7.0, 7.0), (2.0, 7.0, 7.0), 2, 2),  # both end at the ceiling
+        ((7.0, 7.0), (7.0, 7.0), 1, 2),  # or never leave it
+        ((1.0, 7.0), (), 1, 2),
+        ((), (), 1, 2),
+    ],
+)
+def test_runs_of_two_versions_are_one_where_they_learned_alike(
+    curve: tuple[float, ...], other: tuple[float, ...], of_one_version: int, of_two: int, tmp_path: Path
+) -> None:
+    one = made(tmp_path / "one", curve=curve, versions=of("11"))
+    again, edited = (made(tmp_path / version, curve=other, versions=of(version)) for version in ("11", "22"))
+    assert (len(once([one, again])), len(once([one, edited]))) == (of_one_version, of_two)
+
+
+@pytest.mark.parametrize(
     ("one", "other", "words"),
     [
         ({"env": {"processes": False}}, {"env": {"processes": True}}, []),
