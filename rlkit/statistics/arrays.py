@@ -22,7 +22,9 @@ def check(x: NDArray[np.floating], what: str) -> None:
 def rounding(x: NDArray[np.floating]) -> float:
     """By how much scores may differ that are equal but for rounding, however small they are.
 
-    Sums of rewards that cancel leave 1e-17 beside 0. It does not grow with large scores, whose own 12 digits count.
+    Sums of rewards that cancel leave 1e-17 of tenths beside 0, and 4e-12 of ten thousands: 12 digits of the largest
+    score. So beside a score of 1e6, which may have exploded, scores within 1e-6 of each other are ties: a win
+    that rounding made is worse than a loss of one so small. Scores beyond ORDINARY say nothing here.
     """
     sizes = np.abs(x)
-    return EXACT * min(1.0, float(sizes[sizes <= ORDINARY].max(initial=0.0)))
+    return EXACT * float(sizes[sizes <= ORDINARY].max(initial=0.0))

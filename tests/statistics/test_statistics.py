@@ -95,6 +95,15 @@ def test_sums_of_the_same_rewards_in_another_order_are_ties():
     assert (found["wins"], found["ties"], found["losses"], found["better"]) == (0, 21, 0, None)
 
 
+@pytest.mark.parametrize("size", [0.0, 100.0, 10000.0, 100000.0])
+def test_what_rounding_leaves_of_sums_of_any_size_is_a_tie(size):
+    rest = (size + 0.1) + (2 * size + 0.2) - (3 * size + 0.3)
+    large = 5 * size + 1
+    found = episodes.compare("return", np.array([rest, large] * 20), np.array([0.0, large] * 20))
+    assert rest != 0 and (found["wins"], found["ties"], found["better"]) == (0, 40, None)
+    assert episodes.compare("return", np.array([1e-11 * large, large]), np.array([0.0, large]))["wins"] == 1
+
+
 def test_mcnemar_is_the_binomial_tail_of_the_pairs_that_differ():
     tail = 2 * sum(math.comb(12, i) for i in range(3)) / 2**12
     assert episodes.mcnemar(10, 2) == pytest.approx(tail) == pytest.approx(0.0386, abs=1e-4)
