@@ -27,7 +27,7 @@ from rlkit.comparison.numbers import (
 )
 from rlkit.comparison.records import Record
 from rlkit.statistics import runs as run_statistics
-from rlkit.statistics.arrays import rounding
+from rlkit.statistics.arrays import EXACT, rounding
 from rlkit.statistics.runs import Array, Statistic
 
 THRESHOLDS = 201  # points of a performance profile
@@ -119,7 +119,7 @@ def referred(records: Sequence[Record]) -> Scale | None:
             return {"low": low, "high": high, "low_is": given[0].low_is, "high_is": given[0].high_is, "range": False}
     low = min([r.before for r in records if r.before is not None] + [r.score for r in records])
     high = max(r.score for r in records)
-    if low == high:
+    if high - low <= EXACT * max(abs(low), abs(high)):  # one score, but for rounding
         return None
     low_is, high_is = "the lowest of these runs, before or after", "the highest of these runs"
     return {"low": low, "high": high, "low_is": low_is, "high_is": high_is, "range": True}

@@ -1,10 +1,11 @@
 """Comparisons depend neither on the order of rows, seeds and environments, nor on the last digit of a score."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.compared import grid
+from support.compared import grid, run
 
 from rlkit.comparison import words
 from rlkit.comparison.results import band, compute, sorted_runs
@@ -75,6 +76,15 @@ def test_what_rounding_leaves_beside_0_is_a_tie_and_is_shown_as_it_is() -> None:
         assert found["envs"]["x"]["algos"]["a"]["scores"] == [left, *others]
     (small,) = compute(grid(a_x=[left, 2 * left], b_x=[0.0, 0.0]))["improvement"]
     assert small["value"] == (1.0 if small["x"] == "a" else 0.0), "all scores are of this size"
+
+
+def test_scores_one_rounding_apart_are_no_range() -> None:
+    first, last = 0.3, 0.1 + 0.2
+    assert first < last
+    made = [run(algo, "x", seed, last, before=first, reference=None) for algo in "ab" for seed in range(3)]
+    found = compute(made)
+    assert found["envs"]["x"]["reference"] is None and not found["shared"]
+    assert compute([replace(r, before=0.29) for r in made])["shared"] == ["x"]
 
 
 def test_no_band_of_a_curve_depends_on_the_order_of_runs() -> None:
