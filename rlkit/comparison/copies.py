@@ -49,12 +49,18 @@ def _went_alike(one: Record, other: Record) -> bool:
     """
     a, b = _curve(one), _curve(other)
     common = a.keys() & b.keys()
-    if any(a[step] != b[step] for step in common):
+    if any(a[span] != b[span] for span in common):
         return False
-    return len({a[step] for step in common}) > 1 or (one.versions, one.longer) == (other.versions, other.longer)
+    return len({a[span] for span in common}) > 1 or (one.versions, one.longer) == (other.versions, other.longer)
 
 
-def _curve(r: Record) -> dict[float, float]:
-    """The mean return of the attempts, by steps."""
+def _curve(r: Record) -> dict[tuple[float, float], float]:
+    """The mean return of the attempts, by the steps of a logged line and of the one before it, between which they lie.
+
+    With other evaluations a run has other lines, and a mean over other attempts in some of them.
+    """
     curve = r.curves.get("training")
-    return dict(zip(curve.env_steps.tolist(), curve.value.tolist(), strict=True)) if curve else {}
+    if curve is None:
+        return {}
+    steps = curve.env_steps.tolist()
+    return dict(zip(zip([0.0, *steps], steps, strict=False), curve.value.tolist(), strict=True))

@@ -19,7 +19,7 @@ Sections = dict[str, dict[str, object]]
 def made(
     at: Path,
     head: str = "# rlkit",
-    curve: tuple[float, ...] = (1.0, 2.0, 7.0),
+    curve: tuple[float | None, ...] = (1.0, 2.0, 7.0),
     keys: Sections | None = None,
     **facts: object,
 ) -> records.Record:
@@ -30,7 +30,9 @@ def made(
         config[section] = config.get(section, {}) | given
     (at / "config.yaml").write_text(f"{head}; to repeat: python -m rlkit.run\n{json.dumps(config)}")
     lines = [
-        {"iteration": i, "env_steps": 10 * i, "seconds": i, "rollout/return": value} for i, value in enumerate(curve, 1)
+        {"iteration": i, "env_steps": 10 * i, "seconds": i, "rollout/return": value}
+        for i, value in enumerate(curve, 1)
+        if value is not None  # this iteration has no line
     ]
     (at / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (at / "summary.json").write_text(json.dumps(FACTS | {"evaluation": {"after": AFTER}} | facts))
@@ -109,6 +111,7 @@ def test_a_run_of_the_same_files_in_two_places_counts_once(tmp_path: Path) -> No
     [
         ((1.0, 7.0, 7.0), (1.0, 7.0, 7.0), 1, 1),
         ((1.0, 7.0, 7.0), (1.0, 7.0), 1, 1),  # a power cut took the last line
+        ((1.0, 2.0, 7.0, 8.0), (1.0, None, 4.5, 8.0), 1, 1),  # with other evaluations lines have other attempts
         ((1.0, 7.0, 7.0), (2.0, 7.0, 7.0), 2, 2),  # both end at the ceiling
         ((7.0, 7.0), (7.0, 7.0), 1, 2),  # or never leave it
         ((1.0, 7.0), (), 1, 2),
@@ -116,7 +119,7 @@ def test_a_run_of_the_same_files_in_two_places_counts_once(tmp_path: Path) -> No
     ],
 )
 def test_runs_of_two_versions_are_one_where_they_learned_alike(
-    curve: tuple[float, ...], other: tuple[float, ...], of_one_version: int, of_two: int, tmp_path: Path
+    curve: tuple[float | None, ...], other: tuple[float | None, ...], of_one_version: int, of_two: int, tmp_path: Path
 ) -> None:
     one = made(tmp_path / "one", curve=curve, versions=of("11"))
     again, edited = (made(tmp_path / version, curve=other, versions=of(version)) for version in ("11", "22"))
