@@ -72,16 +72,25 @@ def check_moments(optimizer: torch.optim.Optimizer, state: Mapping[str, object])
 
 
 def shared_groups(found: Iterable[object]) -> Callable[[], None]:
-    """Note which optimizers share their parameter groups, as SAM and its base do; returns what lets them share again.
+    """Note which optimizers share parameter groups, as SAM and its base do; returns what lets them share again.
 
-    torch gives each its own when it restores their states, and a schedule then reaches only one of them.
+    torch puts new groups into each whose state it restores, and a schedule then reaches only one of them. Optimizers
+    inside optimizers count, too.
     """
     optimizers = [x for x in found if isinstance(x, torch.optim.Optimizer)]
-    pairs = [(x, y) for i, x in enumerate(optimizers) for y in optimizers[i + 1 :] if x.param_groups is y.param_groups]
+    for x in optimizers:  # which grows
+        optimizers += [y for y in vars(x).values() if isinstance(y, torch.optim.Optimizer) and y not in optimizers]
+    before = [(x, x.param_groups, [*x.param_groups]) for x in optimizers]
 
     def share() -> None:
-        for x, y in pairs:
-            y.param_groups = x.param_groups
+        for i, one in enumerate(before):
+            for two in before[i + 1 :]:
+                restored = [x.param_groups is not groups for x, groups, _ in (one, two)]
+                (new, groups, was), (old, others, had) = (two, one) if restored == [False, True] else (one, two)
+                if groups is others:
+                    old.param_groups = new.param_groups
+                for a, b in ((a, b) for a, x in enumerate(was) for b, y in enumerate(had) if x is y):
+                    old.param_groups[b] = new.param_groups[a]
 
     return share
 
