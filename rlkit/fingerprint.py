@@ -34,6 +34,7 @@ from rlkit import shards
 from rlkit.attributes import FLAT, NODES, PLAIN, RANDOM, Derived, state_of
 
 MANY = 1000  # what is in a larger collection is looked at last: where it is too much, all beside it has been seen
+NEAR = 10**5  # most objects that are looked through for what a policy refers to
 UNSEEN = (Derived, logging.Logger, logging.Handler)  # loggers are changed by others, and no result depends on them
 METHODS = (BuiltinFunctionType, MethodWrapperType)  # written in C, of an object or a module
 UNBOUND = (MethodDescriptorType, WrapperDescriptorType)  # methods of a class written in C, as torch.Tensor.tanh
@@ -75,16 +76,20 @@ def digest(x: object, known: AbstractSet[int] = frozenset()) -> str:
     return found.hexdigest()
 
 
-def reachable(x: object, known: AbstractSet[int] = frozenset()) -> dict[int, object]:
-    """The objects that `digest` visits, by their ids; it goes past those in `known` (ids), and stops after NODES."""
+def reachable(x: object, wanted: AbstractSet[int], known: AbstractSet[int] = frozenset()) -> set[int]:
+    """Which objects of `wanted` (ids) `digest` would visit; it goes past those in `known`, and stops after NEAR."""
     seen: dict[int, object] = {}
-    waiting = deque[Any]([x])
-    while waiting and len(seen) < NODES:
-        item = waiting.popleft()
-        if id(item) not in seen and id(item) not in known and not is_value(item):
-            seen[id(item)] = item
-            waiting.extend(_inside(item))
-    return seen
+    waiting, later = deque[Any]([x]), deque[Any]()
+    missing = set(wanted)
+    while (waiting or later) and len(seen) < NEAR and missing:
+        item = (waiting or later).popleft()
+        if id(item) in seen or id(item) in known or is_value(item):
+            continue
+        seen[id(item)] = item
+        missing.discard(id(item))
+        parts = [part for part in _inside(item) if type(part) not in FLAT]
+        (waiting if len(parts) <= MANY else later).extend(parts)
+    return set(wanted) - missing
 
 
 def is_value(x: object) -> bool:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from rlkit import attributes, ranks, shards
-from rlkit.api import Algorithm, Env, State
+from rlkit.api import Algorithm, Env, Lasting, State
 from rlkit.attributes import COLLECTIONS, PLAIN, STATE, can_be_saved, form, held_by, is_state, order, places
 from rlkit.errors import UserError
 from rlkit.fingerprint import MANY, digest, reachable
@@ -117,14 +117,17 @@ def objects_in(x: object) -> dict[int, object]:
 def of_policy(algo: Algorithm, env: Env) -> list[str]:
     """The names of `saved` that the policy needs to act: `policy`, `policy.NAME`, and what it also refers to itself.
 
-    So it may by an attribute at any depth, a bound method or what a function has closed over.
+    So it may by an attribute at any depth, a bound method or what a function has closed over. What its own state_dict
+    has needs no other name.
     """
     mine = [key for key in algo.saved if of_name(key)]
     if not is_own(algo):  # the policies of rlkit's hold all that they act with
         return mine
-    near = reachable(algo.policy, {id(env)}).keys()
-    others = {key: x for key, x in named(algo, algo.saved).items() if key not in mine and is_acted_with(key, x)}
-    return [*mine, *(key for key, x in others.items() if not near.isdisjoint(identities(x)))]
+    others = {key: x for key, x in named(algo, algo.saved).items() if key not in mine and not is_idle(x)}
+    itself = identities(algo.policy) if isinstance(algo.policy, nn.Module) else set()
+    ids = {key: identities(x) - itself for key, x in others.items()}
+    found = reachable(algo.policy, set().union(*ids.values()), {id(env)}) if ids else set()
+    return [*mine, *(key for key in others if not found.isdisjoint(ids[key]))]
 
 
 def of_name(key: str) -> bool:
@@ -133,12 +136,13 @@ def of_name(key: str) -> bool:
 
 
 def is_own(algo: Algorithm) -> bool:
-    """Whether an algorithm is the user's, not one that comes with rlkit."""
-    return not type(algo).__module__.startswith("rlkit.")
+    """Whether an algorithm is the user's, or one of rlkit's that saves more."""
+    return not type(algo).__module__.startswith("rlkit.") or algo.saved != type(algo).saved
 
 
-def is_acted_with(key: str, x: object) -> bool:
-    return key != "buffer" and not isinstance(x, (*REPLACED, torch.optim.Optimizer))
+def is_idle(x: object) -> bool:
+    """Whether no policy acts with it, or its identity says nothing: plain values, optimizers, a replay in files."""
+    return isinstance(x, (*REPLACED, torch.optim.Optimizer, Lasting))
 
 
 def identities(x: object) -> set[int]:
@@ -174,23 +178,20 @@ def tensors_of(modules: Iterable[nn.Module]) -> list[Tensor]:
     return found
 
 
-def separate(held: Iterable[object]) -> None:
-    """Give memory of its own to each tensor that shares that of a module: what is restored for one is not the other's.
+def separate(algo: Algorithm, keys: Iterable[str]) -> None:
+    """Give memory of its own to a weight that the older `torch.nn.utils.spectral_norm` made in that of another.
 
-    So are weights of the older `torch.nn.utils.spectral_norm` when they are made. Views stay views.
+    What is restored for `weight` would overwrite `weight_orig`.
     """
-    held = list(held)
-    tensors = tensors_of(module for x in held if isinstance(x, nn.Module) for module in x.modules())
-    itself, memory = {id(x) for x in tensors}, {place_of(x) for x in tensors} - {0}
-    for x in held:
-        if isinstance(x, Tensor) and id(x) not in itself and x._base is None and place_of(x) in memory:
-            x.data = x.data.clone()
-
-
-def place_of(x: Tensor) -> int:
-    """Where the memory of a tensor begins; 0 where it has none that others could share."""
-    strided = x.layout is torch.strided and not shards.is_shard(x) and not nn.parameter.is_lazy(x)
-    return x.untyped_storage().data_ptr() if strided else 0
+    for key in keys:
+        *path, last = key.split(".")
+        here: object = algo
+        for name in path:
+            here = held_by(here).get(name)
+        if isinstance(here, nn.Module) and f"{last}_orig" in here._parameters:
+            weight = vars(here).get(last)
+            if isinstance(weight, Tensor):
+                weight.data = weight.data.clone()
 
 
 def check_unchanged(

@@ -213,8 +213,8 @@ def restore_policy(folder: Path, algo: Algorithm, env: Env, name: str) -> Progre
 
 
 def _put(folder: Path, algo: Algorithm, state: State, keys: Sequence[str]) -> None:
-    separate(held := named(algo, keys).values())
-    share, put = shared_groups(held), twins.ready(algo, state["numbers"], keys)
+    separate(algo, keys)
+    share, put = shared_groups(named(algo, keys).values()), twins.ready(algo, state["numbers"], keys)
     for key in keys:
         there, last = owner(algo, key), key.rpartition(".")[2]
         made = flags_of(there[last])

@@ -11,6 +11,7 @@ from support.state import holding
 from torch import nn
 
 from rlkit.api import UserError
+from rlkit.buffers import Rollout
 from rlkit.doctor.doctor import Doctor
 from rlkit.held import fingerprints, of_policy
 from rlkit.progress import Progress, restore, restore_policy, save
@@ -38,7 +39,7 @@ WAYS = {
     "inside": lambda algo: SimpleNamespace(parts={"scale": [algo.scale]}),
     "tensor": lambda algo: algo.scale.sums,
     "algorithm": lambda algo: algo,
-    "layer": lambda algo: algo.net[0][1],
+    "layer": lambda algo: (algo.net[0][0],),
 }
 
 
@@ -47,8 +48,37 @@ def test_what_the_policy_reaches_is_measured_with_it(way: str) -> None:
     algo, env = holding("scale", Scale(), saved=("scale", "net", "steps", "far"))
     algo.net, algo.steps, algo.far = nn.ModuleList([nn.Sequential(nn.Linear(2, 2), nn.Tanh())]), 3, torch.zeros(2)
     algo.policy.near, algo.policy.steps = WAYS[way](algo), 3
-    expected = {"layer": {"net"}, "algorithm": {"scale", "net", "far"}}.get(way, {"scale"})
+    expected = {"layer": {"net"}, "algorithm": {"scale", "net", "far", "buffer"}}.get(way, {"scale"})
     assert {*of_policy(algo, env)} - {"policy", "policy.epsilon"} == expected
+
+
+def test_a_buffer_that_the_policy_reads_is_measured_with_it() -> None:
+    algo, env = holding("buffer", Rollout(0))
+    assert "buffer" not in of_policy(algo, env)
+    algo.policy.memory = algo.buffer
+    assert "buffer" in of_policy(algo, env)
+
+
+def test_what_only_holds_the_policy_is_not_needed_to_act() -> None:
+    algo, env = holding("nets", nn.Module(), saved=("nets",))
+    algo.policy.encoder = algo.nets.encoder = nn.Linear(2, 2)
+    algo.nets.critic = nn.Linear(2, 1)
+    assert {*of_policy(algo, env)} - {"policy.epsilon"} == {"policy"}
+
+
+def test_an_algorithm_of_rlkits_may_be_given_more() -> None:
+    algo, env = holding("mark", 0)
+    algo = type(algo).__base__(algo.config, env, None)
+    assert "scale" not in of_policy(algo, env)
+    algo.scale = algo.policy.scale = Scale()
+    algo.saved = (*algo.saved, "scale")
+    assert "scale" in of_policy(algo, env)
+
+
+def test_large_collections_are_looked_through_last() -> None:
+    algo, env = holding("scale", Scale(), saved=("scale",))
+    algo.policy.table, algo.policy.read = [[i] for i in range(10**5)], algo.scale.read
+    assert "scale" in of_policy(algo, env)
 
 
 def test_an_older_best_without_it_is_measured_with_a_warning(tmp_path: Path, capsys: Any) -> None:
@@ -64,23 +94,45 @@ def test_an_older_best_without_it_is_measured_with_a_warning(tmp_path: Path, cap
 class Wrapping(torch.optim.SGD):
     """As SAM: its base moves the parameters, and a schedule sets the rate of the groups that both have."""
 
-    def __init__(self, parameters: Any) -> None:
+    def __init__(self, parameters: Any, whole: bool) -> None:
         super().__init__(parameters, lr=0.1)
         self.base = torch.optim.SGD(self.param_groups, lr=0.1)
-        self.param_groups = self.base.param_groups
+        if whole:
+            self.param_groups = self.base.param_groups
 
 
-def test_optimizers_share_their_groups_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("whole", [True, False], ids=["one list", "the same groups in two lists"])
+def test_optimizers_share_their_groups_again(whole: bool, tmp_path: Path) -> None:
     def made() -> tuple[Any, Any]:
         algo, env = holding("net", nn.Linear(2, 2), saved=("net", "optimizer", "optimizer.base"))
-        algo.optimizer = Wrapping(algo.net.parameters())
+        algo.optimizer = Wrapping(algo.net.parameters(), whole)
         return algo, env
 
     save(tmp_path, *made(), Progress())
     algo, env = made()
     restore(tmp_path, algo, env)
-    assert algo.optimizer.param_groups is algo.optimizer.base.param_groups
+    assert (algo.optimizer.param_groups is algo.optimizer.base.param_groups) == whole
+    assert algo.optimizer.param_groups[0] is algo.optimizer.base.param_groups[0]
     assert algo.optimizer.param_groups[0]["params"][0] is algo.net.weight
+
+
+def test_parameters_that_are_parts_of_a_vector_stay_so(tmp_path: Path) -> None:
+    """As evolution strategies move them: all at once."""
+
+    def made() -> tuple[Any, Any]:
+        algo, env = holding("net", nn.Linear(2, 2), saved=("net", "flat"))
+        algo.flat = torch.cat([p.detach().flatten() for p in algo.net.parameters()])
+        algo.net.weight.data, algo.net.bias.data = algo.flat[:4].view(2, 2), algo.flat[4:]
+        return algo, env
+
+    algo, env = made()
+    algo.flat += 1
+    save(tmp_path, algo, env, Progress())
+    again, second = made()
+    restore(tmp_path, again, second)
+    assert torch.equal(again.net.weight, algo.net.weight)
+    again.flat += 1
+    assert torch.equal(again.net.weight, algo.net.weight + 1)
 
 
 def test_a_weight_that_is_made_in_the_memory_of_another_does_not_overwrite_it(tmp_path: Path) -> None:
@@ -142,3 +194,4 @@ def test_an_optimizer_around_another_resumes(tmp_path: Path) -> None:
     again, second = made()
     restore(tmp_path, again, second)
     assert again.optimizer.steps == 3
+    assert again.optimizer.param_groups is again.optimizer.inner.param_groups, "a schedule reaches the one that steps"
