@@ -130,17 +130,23 @@ make = Mine
 """
 
 
-def test_measuring_changes_nothing_that_a_policy_remembers(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(COUNTING)
+def measured_or_not(code: str, root: Path) -> list[tuple[rlkit.Run, list[float]]]:
+    """Runs that measure never and after each iteration, with the returns of their iterations."""
+    (root / "mine.py").write_text(code)
     keys: dict[str, Any] = {"iterations": 4, "evaluation_episodes": 3, "validation_episodes": 3, "quiet": True}
     found = []
     for often in (0, 1):
-        run = rlkit.train(tmp_path / "mine.py", "cartpole", out=tmp_path / f"{often}", evaluate_every=often, **keys)
-        state = checkpoint.load(run.folder)
+        run = rlkit.train(root / "mine.py", "cartpole", out=root / f"{often}", evaluate_every=often, **keys)
         lines = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
-        found.append([state["numbers"], state["parts"]["policy"], [line["rollout/return"] for line in lines]])
-    assert same(found[0], found[1])
-    assert found[0][0]["policy.seen"] == int(found[0][1]["count"]) > 0
+        found.append((run, [line["rollout/return"] for line in lines]))
+    return found
+
+
+def test_measuring_changes_nothing_that_a_policy_remembers(tmp_path: Path) -> None:
+    found = [(checkpoint.load(run.folder), returns) for run, returns in measured_or_not(COUNTING, tmp_path)]
+    (state, returns), other = [(x["numbers"] | {"policy": x["parts"]["policy"]}, returns) for x, returns in found]
+    assert same(state, other[0]) and returns == other[1]
+    assert state["policy.seen"] == int(state["policy"]["count"]) > 0
 
 
 # The same state under names of the algorithm, and running means in a parameter that does not learn.
@@ -188,21 +194,16 @@ make = Mine
 
 
 def test_a_policy_is_measured_with_the_state_that_the_algorithm_shares_with_it(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(SHARED)
-    keys: dict[str, Any] = {"iterations": 4, "evaluation_episodes": 3, "validation_episodes": 3, "quiet": True}
-    returns = []
-    for often in (0, 1):
-        run = rlkit.train(tmp_path / "mine.py", "cartpole", out=tmp_path / f"{often}", evaluate_every=often, **keys)
-        lines = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
-        returns.append([line["rollout/return"] for line in lines])
+    found = measured_or_not(SHARED, tmp_path)
+    for run, _ in found:
         told = json.loads((run.folder / "summary.json").read_text())["evaluation"]["after"]["mean"]
         opened = rlkit.load(run.folder, trust=True)
         once, again = (opened.evaluate(episodes=3) for _ in range(2))
         assert once["greedy"]["mean"] == told
         assert once["greedy"]["returns"] == again["greedy"]["returns"]
         assert once["sampled"]["returns"] == again["sampled"]["returns"]
-    assert returns[0] == returns[1], "measuring changes training"
-    best = checkpoint.load(run.folder, "best")
+    assert found[0][1] == found[1][1], "measuring changes training"
+    best = checkpoint.load(found[1][0].folder, "best")
     assert {"rng", "seen"} <= best["numbers"].keys() and "scale" in best["parts"]
 
 
