@@ -87,7 +87,7 @@ def shared_groups(found: Iterable[object]) -> Callable[[], None]:
             for two in before[i + 1 :]:
                 restored = [x.param_groups is not groups for x, groups, _ in (one, two)]
                 (new, groups, was), (old, others, had) = (two, one) if restored == [False, True] else (one, two)
-                if groups is others:
+                if groups is others and old.param_groups is not new.param_groups:  # it may be a property of old
                     old.param_groups = new.param_groups
                 for a, b in ((a, b) for a, x in enumerate(was) for b, y in enumerate(had) if x is y):
                     old.param_groups[b] = new.param_groups[a]

@@ -116,6 +116,38 @@ def test_optimizers_share_their_groups_again(whole: bool, tmp_path: Path) -> Non
     assert algo.optimizer.param_groups[0]["params"][0] is algo.net.weight
 
 
+class Showing(torch.optim.SGD):
+    """Its groups are always those of the optimizer inside it."""
+
+    def __init__(self, inner: torch.optim.Optimizer) -> None:
+        self.inner = inner
+        self.state, self.defaults = inner.state, inner.defaults
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
+        return self.inner.param_groups
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.inner.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.inner.load_state_dict(state)
+
+
+def test_an_optimizer_may_show_the_groups_of_another(tmp_path: Path) -> None:
+    def made() -> tuple[Any, Any]:
+        algo, env = holding("net", nn.Linear(2, 2), saved=("net",))
+        algo.base = torch.optim.SGD(algo.net.parameters(), lr=0.1)
+        algo.saved = ("policy", "buffer", "net", "base", "optimizer")
+        algo.optimizer = Showing(algo.base)
+        return algo, env
+
+    save(tmp_path, *made(), Progress())
+    algo, env = made()
+    restore(tmp_path, algo, env)
+    assert algo.optimizer.param_groups is algo.base.param_groups
+
+
 def test_parameters_that_are_parts_of_a_vector_stay_so(tmp_path: Path) -> None:
     """As evolution strategies move them: all at once."""
 
