@@ -1,16 +1,12 @@
 """TorchRL as the oracle of its own layout: its modules on our policies and batches compute what ours do."""
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import gymnasium
-import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
-from gymnasium.vector import SyncVectorEnv
+from gymnasium.spaces import Box, Dict, MultiBinary, MultiDiscrete
 from support.fakes import (
     Ring,
     algorithm,
@@ -27,13 +23,12 @@ from support.fakes import (
 from tensordict import TensorDict
 from torch import Tensor
 from torch.testing import assert_close
-from torchrl.envs import FlattenObservation, GymEnv, GymWrapper, TransformedEnv
+from torchrl.envs import GymEnv
 from torchrl.objectives import A2CLoss, ClipPPOLoss, DQNLoss
 from torchrl.objectives.value import GAE
 
 from rlkit import policies, returns
 from rlkit.api import UserError
-from rlkit.control import ControlEnv
 from rlkit.interop import from_torchrl, log_prob_key, to_torchrl
 from rlkit.run import main
 from rlkit.settings import plugins
@@ -300,52 +295,3 @@ def test_layers_that_actor_and_critic_share_are_in_front_of_both(share: str) -> 
     assert_close(critic(batch.clone())["state_value"][..., 0], rollout["value"])
     assert_close(actor.get_dist(batch).log_prob(rollout["action"]), rollout["log_prob"])
     assert {id(p) for p in [*actor.parameters(), *critic.parameters()]} == {id(p) for p in policy.parameters()}
-
-
-class Squares(gymnasium.Env[Any, int]):
-    """Observations of several dimensions: numbers, or an image."""
-
-    def __init__(self, image: bool) -> None:
-        self.observation_space: Any = Box(0, 255, (6, 6, 3), np.uint8) if image else Box(-9, 9, (2, 3), np.float32)
-        self.action_space: Any = Discrete(3)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        return self.observation_space.sample(), {}
-
-    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        return self.observation_space.sample(), 1.0, False, False, {}
-
-
-class Choices(Squares):
-    """Observations of several whole numbers."""
-
-    def __init__(self) -> None:
-        super().__init__(False)
-        self.observation_space = MultiDiscrete([2, 3, 4])
-
-
-def test_torchrl_estimates_values_where_several_choices_are_observed() -> None:
-    """Its estimator calls the critic under torch.vmap."""
-    env = control(Choices, 2, 5)
-    policy = policies.Network(hidden=(8,)).actor_critic(env)
-    rollout = env.rollout(policy, steps=4)
-    (actor, critic), batch = to_torchrl(policy), to_torchrl(rollout)
-    loss = ClipPPOLoss(actor, critic)
-    loss.make_value_estimator(gamma=0.9, lmbda=0.9)
-    loss.value_estimator(batch)
-    assert_close(batch["state_value"][..., 0], rollout["value"])
-
-
-@pytest.mark.parametrize(("image", "key", "dimensions"), [(True, "pixels", 3), (False, "observation", 2)])
-def test_observations_of_several_dimensions_are_flattened_there(image: bool, key: str, dimensions: int) -> None:
-    """As docs/your_own.md says."""
-    ours = ControlEnv(lambda n: SyncVectorEnv([partial(Squares, image)] * n), rows=2)
-    policy = policies.Network(hidden=(8,)).actor_critic(ours)
-    flat = FlattenObservation(-dimensions, -1, in_keys=[key], out_keys=["observation"])
-    actor, critic = to_torchrl(policy)
-    collected = TransformedEnv(GymWrapper(Squares(image), categorical_action_encoding=True), flat).rollout(5, actor)
-    rollout = from_torchrl(collected, ours)
-    recorded = policy.record(rollout)
-    assert_close(rollout["log_prob"], recorded["log_prob"])
-    assert_close(critic(collected)["state_value"][..., 0], recorded["value"][0])
