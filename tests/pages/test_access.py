@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.browsing import LIMIT, opened
+from support.browsing import LIMIT, await_curve, opened
 from support.served import serve
 
 sync_api = pytest.importorskip("playwright.sync_api")
@@ -57,12 +57,12 @@ def walk(page: Any) -> None:
 
 def chosen(page: Any) -> None:
     page.get_by_label("Select ppo", exact=True).check()
-    sync_api.expect(page.locator("#curves .chart > svg path.series").first).to_be_visible()
+    await_curve(page, "#curves .chart")
     sync_api.expect(page.locator("#differences caption")).to_be_visible()
 
 
 def curves(page: Any) -> None:
-    sync_api.expect(page.locator("#panels .chart > svg path.series").first).to_be_visible()
+    await_curve(page, "#panels .chart")
 
 
 def tokens(page: Any) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.browsing import opened
+from support.browsing import await_curve, opened
 
 sync_api = pytest.importorskip("playwright.sync_api")
 pytestmark = pytest.mark.slow
@@ -133,7 +133,7 @@ def test_what_is_selected_on_the_page_of_a_run_stays_selected(browser: Any, runs
 
 def test_space_scrolls_the_curves_where_nothing_is_played(browser: Any, runs: Path) -> None:
     with opened(browser, str(runs / "ppo")) as page:
-        sync_api.expect(page.locator(".chart path.series").first).to_be_visible()
+        await_curve(page, ".chart")
         page.keyboard.press(" ")
         page.wait_for_function("() => scrollY > 100")
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.browsing import opened
+from support.browsing import await_curve, opened
 
 from rlkit.pages import home
 
@@ -71,7 +71,7 @@ def test_the_lines_of_a_run_are_asked_for_once(browser: Any, runs: Path) -> None
         assert len(held) == 1
         seen = True
         held[0].continue_()
-        sync_api.expect(page.locator("#group-time .chart > svg path.series").first).to_be_visible()
+        await_curve(page, "#group-time .chart")
 
 
 def test_runs_that_do_not_fit_are_counted_once(browser: Any, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.browsing import opened
+from support.browsing import await_curve, opened
 
 from rlkit import run
 
@@ -238,7 +238,7 @@ def test_runs_are_sorted_filtered_laid_over_each_other_and_saved(browser: Any, r
             assert download.value.suggested_filename == f"time-env-steps-per-second.{end}"
             assert Path(download.value.path()).read_bytes().startswith(start)
         page.locator("#group-time [title=Enlarge]").first.click()
-        sync_api.expect(page.locator("dialog .chart > svg path.series").first).to_be_visible()
+        await_curve(page, "dialog .chart")
         page.keyboard.press("Escape")
         sync_api.expect(page.locator("dialog")).to_have_count(0)
         page.get_by_role("link", name="ppo").click()

@@ -37,3 +37,11 @@ def opened(browser: Any, *words: str, width: int = 1280) -> Iterator[Any]:
         page.close()
         assert not wrong, wrong
         assert hosts == {f"127.0.0.1:{client.server.port}"}, hosts
+
+
+def await_curve(page: Any, chart: str) -> None:
+    """Wait for the first curve of a chart.
+
+    A level line is a box without height, which the browser's driver calls hidden: the picture that holds it is asked.
+    """
+    page.locator(f"{chart} > svg:has(path.series)").first.wait_for()
