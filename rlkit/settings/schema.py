@@ -19,7 +19,7 @@ from rlkit.fields import Boundless, Escapes, Needs, Several
 from rlkit.settings import strict_yaml
 from rlkit.settings.comments import comments as comments
 from rlkit.settings.synonyms import instead
-from rlkit.settings.texts import BARE, as_json, number, scalar, unescaped
+from rlkit.settings.texts import BARE, CLOSE, as_json, number, scalar, unescaped
 from rlkit.settings.texts import Typed as Typed  # `as`: others take it from here
 
 T = TypeVar("T")
@@ -81,7 +81,8 @@ def validate(key: str, raw: object, hint: Hint, usual: object = MISSING) -> obje
     except (ValueError, RecursionError, PydanticUserError):  # also of too many digits, and of a type it cannot read
         raise wrong from None
     except yaml.YAMLError:
-        raise UserError(f"{key}={_cited(raw)} cannot be read: give {allowed(hint)}") from None
+        how = CLOSE if hint is Any else f"give {allowed(hint)}"
+        raise UserError(f"{key}={_cited(raw)} cannot be read: {how}") from None
     parts: Sequence[object] = value if isinstance(value, list | tuple) else (value,)
     if any(isinstance(part, float) and math.isnan(part) for part in parts):
         raise wrong

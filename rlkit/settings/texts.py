@@ -10,6 +10,7 @@ from rlkit.settings import strict_yaml
 
 BARE = re.compile(r"\[(?!\s*[\"'\]])")  # begins as a list whose first text has no quotes
 OPENED = {"[": list, "{": dict, "'": str, '"': str}  # what begins so
+CLOSE = """close its brackets and quotes, or put a text that begins with one into quotes, as in '"[a] b"'"""
 BREAKS = re.compile("[\x7f-\x9f\u2028\u2029]")  # JSON leaves them as they are, and YAML takes some for line breaks
 
 
