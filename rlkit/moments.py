@@ -75,11 +75,13 @@ def shared_groups(found: Iterable[object]) -> Callable[[], None]:
     """Note which optimizers share parameter groups, as SAM and its base do; returns what lets them share again.
 
     torch puts new groups into each whose state it restores, and a schedule then reaches only one of them. Optimizers
-    inside optimizers count, too.
+    inside optimizers count, too, also in a list or a dict.
     """
     optimizers = [x for x in found if isinstance(x, torch.optim.Optimizer)]
     for x in optimizers:  # which grows
-        optimizers += [y for y in vars(x).values() if isinstance(y, torch.optim.Optimizer) and y not in optimizers]
+        held = [y for value in vars(x).values() for y in (value if isinstance(value, list | tuple) else (value,))]
+        held += [y for value in vars(x).values() if isinstance(value, dict) for y in value.values()]
+        optimizers += {id(y): y for y in held if isinstance(y, torch.optim.Optimizer) and y not in optimizers}.values()
     before = [(x, x.param_groups, [*x.param_groups]) for x in optimizers]
 
     def share() -> None:

@@ -48,7 +48,8 @@ class Doctor:
 
     def attach(self, optimizer: torch.optim.Optimizer) -> None:
         """Measure the first step after each look. Plain SGD is left alone: on a table its step is α·δ by design."""
-        hooked = isinstance(optimizer._optimizer_step_pre_hooks, OrderedDict)  # one that wraps another may have a dict
+        hooks = vars(optimizer).get("_optimizer_step_pre_hooks")  # one that wraps another may have none, or a dict
+        hooked = isinstance(hooks, OrderedDict)
         if isinstance(optimizer, torch.optim.SGD) or not hooked:
             return
         parameters = [shards.mine(p.detach()) for group in optimizer.param_groups for p in group["params"]]

@@ -227,3 +227,37 @@ def test_an_optimizer_around_another_resumes(tmp_path: Path) -> None:
     restore(tmp_path, again, second)
     assert again.optimizer.steps == 3
     assert again.optimizer.param_groups is again.optimizer.inner.param_groups, "a schedule reaches the one that steps"
+
+
+class Several(torch.optim.Optimizer):
+    """Adam for the matrices and SGD for the rest, held in a list or a dict, and saved one by one."""
+
+    def __init__(self, net: nn.Linear, kind: type) -> None:
+        a, b = torch.optim.Adam([net.weight]), torch.optim.SGD([net.bias], lr=0.1)
+        self.inner: Any = [a, b] if kind is list else {"a": a, "b": b}
+        super().__init__([group for x in self.all() for group in x.param_groups], {})
+        self.param_groups = [group for x in self.all() for group in x.param_groups]
+
+    def all(self) -> list[torch.optim.Optimizer]:
+        return list(self.inner.values() if isinstance(self.inner, dict) else self.inner)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {str(i): x.state_dict() for i, x in enumerate(self.all())}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for i, x in enumerate(self.all()):
+            x.load_state_dict(state[str(i)])
+
+
+@pytest.mark.parametrize("kind", [list, dict])
+def test_a_schedule_reaches_optimizers_in_a_collection_after_a_resume(kind: Any, tmp_path: Path) -> None:
+    def made() -> tuple[Any, Any]:
+        algo, env = holding("net", nn.Linear(2, 2), saved=("net", "optimizer"))
+        algo.optimizer = Several(algo.net, kind)
+        return algo, env
+
+    save(tmp_path, *made(), Progress())
+    algo, env = made()
+    restore(tmp_path, algo, env)
+    groups = [group for x in algo.optimizer.all() for group in x.param_groups]
+    assert len(groups) == 2 and all(a is b for a, b in zip(groups, algo.optimizer.param_groups, strict=True))
