@@ -218,5 +218,8 @@ class Algorithm(Protocol):
         ...
 
     def after_step(self, learned: Sequence[tuple[TensorDict, dict[str, Tensor]]]) -> None:
-        """Called after an optimizer step, e.g. to update a target network. learned: micro-batches and metrics."""
+        """Called after an optimizer step, e.g. to update a target network. learned: micro-batches and metrics.
+
+        Step optimizers of your own here, and then set their gradients to zero: a loss may see a part of a minibatch.
+        """
         return None

@@ -7,17 +7,16 @@ from fractions import Fraction
 
 import torch
 from tensordict import TensorDict
-from torch import Tensor
 
-from rlkit import ranks, shards
-from rlkit.api import Algorithm, Env, Metrics
-from rlkit.buffers import check_rows, in_step, learned_by_all, mine_of, split
+from rlkit import ranks
+from rlkit.api import Algorithm, Env
 from rlkit.errors import Exhausted, Unfinished, UserError
 from rlkit.finite import check_iteration, check_parameters
+from rlkit.gradients import accumulate
 from rlkit.held import check_saved, fingerprints
-from rlkit.meter import Clock, Meter, averages, detached
+from rlkit.meter import Clock, Meter, averages
 from rlkit.policies import LearningRate, clip_gradients, discount
-from rlkit.policies.optimizers import gradient_limit, optimizers
+from rlkit.policies.optimizers import gradient_limit
 from rlkit.progress import Progress, lasting_of, save, save_best
 from rlkit.recording.log import Log
 from rlkit.recording.undo import as_before, noted
@@ -25,7 +24,6 @@ from rlkit.scores import checked
 from rlkit.seeding import drawn_apart, seed_global
 from rlkit.settings.config import Run
 from rlkit.settings.measured import only_evaluated
-from rlkit.tape import Tape
 
 LOGGED = {"control": 100, "text": 500}  # most logged iterations of a run, however many it has,
 EARLY = 16  # besides its first iterations: so mistakes show at once
@@ -61,30 +59,11 @@ def seed_ranks(seed: int, *names: str | int) -> None:
 
 def learn(algo: Algorithm, meter: Meter, measured: bool = True) -> None:
     """One optimizer step per minibatch; micro-batches and ranks only accumulate its gradient."""
-    limit, together = gradient_limit(algo.config), algo.divides and ranks.size() > 1
-    meter.ratios = []
+    limit, meter.ratios = gradient_limit(algo.config), []
     for batch in algo.buffer:
         meter.begin()
         algo.optimizer.zero_grad()
-        summed = shards.Summed(optimizers(algo), algo.optimizer) if together else None
-        total: Tensor | float = 0.0
-        learned: list[tuple[TensorDict, dict[str, Tensor]]] = []
-        parts = split(mine_of(check_rows(batch, algo.policy.memoryless), algo.divides), algo.policy.micro_steps)
-        for part, counts in in_step(parts, batch):
-            with Tape() as tape:
-                loss, metrics = loss_of(algo, algo.loss(part))
-            tape.backward(loss if counts else loss * 0.0)
-            if not counts:
-                continue
-            total = total + loss.detach() if learned else loss.detach()
-            measures = detached(metrics)
-            learned.append((part, {name: x for name, x in measures.items() if isinstance(x, Tensor)}))
-            if measured:
-                meter.add(measures, part["mask"])
-        if summed:
-            total = summed.add_up(total)
-            if type(algo).after_step is not Algorithm.after_step:
-                learned = learned_by_all(learned, batch["mask"].device)
+        total, learned = accumulate(algo, batch, meter, measured)
         norm = clip_gradients(algo.optimizer, limit)
         algo.optimizer.step()
         algo.after_step(learned)
@@ -107,25 +86,6 @@ def batch_of(algo: Algorithm, step: str, returned: object) -> TensorDict:
         name = type(algo).__name__
         raise UserError(f"{name}.credit returned groups, [P, G, T]: let it return buffers.flatten_groups(rollout)")
     return returned
-
-
-def loss_of(algo: Algorithm, returned: object) -> tuple[Tensor, Metrics]:
-    """The loss and its metrics. Raises: UserError, where they are something else."""
-    name = type(algo).__name__
-    match returned:
-        case (Tensor() as loss, dict() as metrics) if loss.numel() == 1 and loss.requires_grad:
-            return loss, metrics
-        case (Tensor() as loss, dict()) if loss.numel() == 1:
-            raise UserError(
-                f"{name}.loss returned a loss without a gradient: compute it from self.policy.evaluate(batch)"
-            )
-        case (Tensor() as loss, dict()):
-            given = f"a loss of the shape {tuple(loss.shape)}"
-        case tuple():
-            given = f"({', '.join(type(part).__name__ for part in returned)})"
-        case _:
-            given = f"a {type(returned).__name__}"
-    raise UserError(f'{name}.loss returned {given}: let it return (each * batch["weight"]).sum(), metrics')
 
 
 def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> Progress:

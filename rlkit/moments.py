@@ -1,5 +1,6 @@
 """What an optimizer keeps for each parameter, and its options: whether a restored state fits; and which ones learn."""
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
@@ -19,6 +20,11 @@ def flags_of(x: object) -> list[dict[str, object]]:
     if not isinstance(x, torch.optim.Optimizer):
         return []
     return [{key: group[key] for key in FLAGS if key in group} for group in x.param_groups]
+
+
+def takes_hooks(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether torch can add hooks to it; one that wraps another may have none, or a plain dict."""
+    return isinstance(vars(optimizer).get("_optimizer_step_pre_hooks"), OrderedDict)
 
 
 def check_optimizer(optimizer: torch.optim.Optimizer, made: Sequence[Mapping[str, object]]) -> None:

@@ -76,38 +76,6 @@ def not_shared(tensors: Iterable[Tensor]) -> list[Tensor]:
     return [x for x in tensors if not is_shard(x)]
 
 
-class Summed:
-    """The gradients of a minibatch, which the ranks add up.
-
-    An algorithm may keep the gradient of an optimizer of its own over several minibatches: that of the earlier ones is
-    the sum over the ranks already, so it is set aside and added afterwards.
-    """
-
-    def __init__(self, optimizers: Iterable[Optimizer], zeroed: Optimizer) -> None:
-        held = {optimizer: parameters_of(optimizer) for optimizer in optimizers}
-        self.hooks = [optimizer.register_step_pre_hook(refuse_step) for optimizer in held]
-        self.parameters = not_shared(dict.fromkeys(p for each in held.values() for p in each))
-        fresh = set(parameters_of(zeroed))
-        self.kept = [(p, p.grad) for p in self.parameters if p.grad is not None and p not in fresh]
-        for p, _ in self.kept:
-            p.grad = None
-
-    def add_up(self, total: Tensor | float) -> Tensor | float:
-        """Sum them over the ranks. Returns: the summed loss. Until then, a step of an optimizer raises UserError."""
-        for hook in self.hooks:
-            hook.remove()
-        total = ranks.add_up(self.parameters, total)
-        for p, kept in self.kept:
-            p.grad = kept if p.grad is None else p.grad + kept
-        return total
-
-
-def refuse_step(*_: object) -> None:
-    raise UserError(
-        "loss steps an optimizer by the gradient of one rank: step it in after_step, when all have added up"
-    )
-
-
 def parameters_of(optimizer: Optimizer) -> list[Tensor]:
     """All parameters of an optimizer."""
     return [p for group in optimizer.param_groups for p in group["params"]]

@@ -9,7 +9,7 @@ from support.fakes import RaggedText, environment, on_text
 from support.resuming import cut, differences
 from tensordict import TensorDict
 
-from rlkit import loop, run
+from rlkit import gradients, loop, run
 from rlkit.doctor.symptoms import of_ratios
 from rlkit.loop import evaluation_is_due, walk
 from rlkit.meter import Meter
@@ -120,6 +120,6 @@ def test_a_rank_without_a_part_of_a_minibatch_takes_no_other_one_for_it(
     algo, meter = on_text("grpo", env, group=2, minibatches=2), Meter()
     with torch.no_grad():
         algo.buffer.extend(algo.credit(algo.rollout(env)))
-    monkeypatch.setattr(loop, "mine_of", lambda batch, divided: batch[: parts.pop(0)])
+    monkeypatch.setattr(gradients, "mine_of", lambda batch, divided: batch[: parts.pop(0)])
     loop.learn(algo, meter)
     assert not parts and of_ratios(meter.ratios, algo.policy).keys() - {"tolerance"} == {measured}

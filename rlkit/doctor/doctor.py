@@ -2,7 +2,6 @@
 
 import math
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from typing import TypedDict
 
@@ -15,6 +14,7 @@ from rlkit.api import Algorithm, Env, State
 from rlkit.doctor import rivals, symptoms
 from rlkit.doctor.checks import CHECKS, Numbers
 from rlkit.meter import Meter
+from rlkit.moments import takes_hooks
 
 SAMPLE = 1024  # elements of each parameter on which an update is measured
 
@@ -48,9 +48,7 @@ class Doctor:
 
     def attach(self, optimizer: torch.optim.Optimizer) -> None:
         """Measure the first step after each look. Plain SGD is left alone: on a table its step is α·δ by design."""
-        hooks = vars(optimizer).get("_optimizer_step_pre_hooks")  # one that wraps another may have none, or a dict
-        hooked = isinstance(hooks, OrderedDict)
-        if isinstance(optimizer, torch.optim.SGD) or not hooked:
+        if isinstance(optimizer, torch.optim.SGD) or not takes_hooks(optimizer):
             return
         parameters = [shards.mine(p.detach()) for group in optimizer.param_groups for p in group["params"]]
         sample = [p.view(-1)[:SAMPLE] for p in parameters if p.is_contiguous()]  # shares the memory

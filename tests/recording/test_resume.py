@@ -14,7 +14,7 @@ from support.probes import Draws, control
 from support.resuming import REWARD, Killed, differences
 from support.words import last
 
-from rlkit import loop, run
+from rlkit import gradients, loop, run
 from rlkit.api import Exhausted
 from rlkit.recording import outcome
 from rlkit.recording.log import Log
@@ -128,7 +128,7 @@ def between_renames(patch: pytest.MonkeyPatch) -> None:
 
 
 KILLS = {  # in this order, each after the resume from the one before; a checkpoint every 2, a line every 3 iterations
-    "while learning, before the first checkpoint": lambda patch: nth(loop, "split", 2, patch),
+    "while learning, before the first checkpoint": lambda patch: nth(gradients, "split", 2, patch),
     "while playing": lambda patch: nth(loop, "walk", 4, patch),
     "after best, before the line": lambda patch: nth(loop.Training, "validate", 1, patch, after=True),
     "after the line, before the checkpoint": lambda patch: nth(Log, "iteration", 1, patch, after=True),

@@ -26,6 +26,7 @@ FILES = {
     "finite",
     "meter",
     "progress",
+    "gradients",
     "loop",
     "session",
     "telling",

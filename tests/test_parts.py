@@ -1,0 +1,115 @@
+"""A minibatch is learned in parts: what a loss may do to optimizers of the algorithm's own meanwhile."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from support.fakes import RaggedText, credited, on_text
+from tensordict import TensorDict
+from torch import nn
+
+from rlkit import gradients, losses, policies, ranks
+from rlkit.errors import UserError
+from rlkit.loop import learn
+from rlkit.meter import Meter
+from rlkit.moments import takes_hooks
+
+STEP, ZERO = "loss steps an optimizer by the gradient of one part", "loss sets gradients to zero"
+OPTIMIZERS: dict[str, Callable[[nn.Module], torch.optim.Optimizer]] = {
+    "flat": lambda net: policies.adam(net, policies.Optimization()),
+    "fused": lambda net: torch.optim.AdamW(net.parameters(), fused=True),
+    "plain": lambda net: torch.optim.SGD(net.parameters()),
+}
+FORBIDDEN: dict[str, tuple[str, Callable[[nn.Module, torch.optim.Optimizer], object]]] = {
+    "a step": (STEP, lambda net, optimizer: optimizer.step()),
+    "zero_grad of the optimizer": (ZERO, lambda net, optimizer: optimizer.zero_grad()),
+    "zeros in place": (ZERO, lambda net, optimizer: optimizer.zero_grad(set_to_none=False)),
+    "zero_grad of the module": (ZERO, lambda net, optimizer: net.zero_grad()),
+    "no gradient": (ZERO, lambda net, optimizer: [setattr(p, "grad", None) for p in net.parameters()]),
+}
+
+
+@pytest.mark.parametrize("forbidden", FORBIDDEN)
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_a_step_or_a_zero_before_the_parts_have_added_up_is_refused(kind: str, forbidden: str) -> None:
+    net = nn.Linear(3, 1)
+    second = OPTIMIZERS[kind](net)
+    said, act = FORBIDDEN[forbidden]
+    net(torch.ones(4, 3)).sum().backward()
+    with pytest.raises(UserError, match=said), gradients.Parts([second], False) as parts:
+        parts.check()
+        act(net, second)
+        parts.check()
+    second.step()
+    second.zero_grad()
+    assert not any(p.grad.any() for p in net.parameters() if p.grad is not None)
+
+
+def test_an_optimizer_with_a_zero_grad_of_its_own_gets_it_back() -> None:
+    second = torch.optim.SGD(nn.Linear(3, 1).parameters())
+    second.zero_grad = own = lambda set_to_none=True: None  # type: ignore[method-assign]
+    with gradients.Parts([second], False):
+        assert second.zero_grad is not own
+    assert second.zero_grad is own
+
+
+def test_an_optimizer_that_takes_no_hooks_is_let_be() -> None:
+    second = torch.optim.SGD(nn.Linear(3, 1).parameters())
+    second._optimizer_step_pre_hooks = {}  # type: ignore[assignment]
+    with gradients.Parts([second], False):
+        assert not takes_hooks(second)
+
+
+def test_only_the_first_rank_keeps_what_was_added_up_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    for rank, kept in ((0, 4.0), (1, 0.0)):
+        monkeypatch.setattr(ranks, "rank", lambda rank=rank: rank)
+        net = nn.Linear(3, 1)
+        second = OPTIMIZERS["plain"](net)
+        net(torch.ones(4, 3)).sum().backward()
+        with gradients.Parts([second], True):
+            assert net.bias.grad is not None and net.bias.grad.item() == kept
+
+
+def with_critic(where: str, micro_steps: int | None) -> tuple[Any, TensorDict]:
+    """REINFORCE on texts, whose loss also teaches a critic that has an optimizer of its own."""
+    env = RaggedText(rows=12)
+    algo = on_text("reinforce", env)
+    batch = credited(algo, algo.rollout(env))
+    algo.buffer, algo.policy.micro_steps = [batch, batch], micro_steps
+    algo.critic = nn.Linear(1, 1).double()
+    with torch.no_grad():
+        algo.critic.weight.fill_(0.5)
+        algo.critic.bias.fill_(0.25)
+    algo.second = torch.optim.SGD(algo.critic.parameters(), lr=0.1)
+    plain = algo.loss
+
+    def loss(part: TensorDict) -> tuple[torch.Tensor, dict[str, Any]]:
+        if where == "loss":
+            algo.second.zero_grad()
+        value = algo.critic(part["observation"].double().unsqueeze(-1)).squeeze(-1)
+        found, metrics = plain(part)
+        return found + losses.weighted(losses.squared_error(value, part["advantage"]), part["weight"]), metrics
+
+    def after_step(learned: object) -> None:
+        algo.second.step()
+        if where == "after_step":
+            algo.second.zero_grad()
+
+    algo.loss, algo.after_step = loss, after_step
+    return algo, batch
+
+
+@pytest.mark.parametrize("where", ["after_step", "loss"])
+def test_an_own_optimizer_learns_from_all_micro_batches_or_is_refused(where: str) -> None:
+    moved = []
+    for micro_steps in (None, 8):
+        algo, _ = with_critic(where, micro_steps)
+        if where == "loss" and micro_steps:
+            with pytest.raises(UserError, match=ZERO):
+                learn(algo, Meter())
+            return
+        learn(algo, Meter())
+        moved.append(torch.cat([p.detach().flatten() for p in algo.critic.parameters()]))
+    assert not torch.equal(moved[0], torch.tensor([0.5, 0.25], dtype=torch.float64))
+    torch.testing.assert_close(*moved)
