@@ -255,3 +255,14 @@ def check_alike(found: object, wanted: object, shapes: bool) -> None:
             raise ValueError(f"the shape is {tuple(found.shape)}, not {tuple(wanted.shape)}")
     elif not (wanted is None or type(found) is type(wanted) or {type(found), type(wanted)} <= NUMBERS):
         raise TypeError(f"a {type(found).__name__} stands in place of a {type(wanted).__name__}")
+
+
+def objects_in(x: object) -> dict[int, object]:
+    """A collection and all that it holds, also in collections inside, by id."""
+    waiting, seen = [x], {id(x): x}
+    for item in waiting:  # which grows
+        inner = item.values() if isinstance(item, dict) else item if isinstance(item, COLLECTIONS) else ()
+        new = [part for part in inner if id(part) not in seen]
+        seen |= {id(part): part for part in new}
+        waiting += new
+    return seen

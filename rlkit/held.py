@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from rlkit import attributes, ranks, shards
 from rlkit.api import Algorithm, Env, Lasting, State
-from rlkit.attributes import COLLECTIONS, PLAIN, STATE, can_be_saved, form, held_by, is_state, order, places
+from rlkit.attributes import COLLECTIONS, PLAIN, STATE, can_be_saved, form, held_by, is_state, objects_in, order, places
 from rlkit.errors import UserError
 from rlkit.fingerprint import MANY, digest, reachable
 from rlkit.finite import leaves
@@ -101,17 +101,6 @@ def check_apart(algo: Algorithm) -> None:
                 f"{name}.saved names '{key}', a {type(x).__name__} with tensors that learn: resume would put others in "
                 "their place, which do not; make it a torch.nn.ParameterList"
             )
-
-
-def objects_in(x: object) -> dict[int, object]:
-    """A collection and all that it holds, also in collections inside, by id."""
-    waiting, seen = [x], {id(x): x}
-    for item in waiting:  # which grows
-        inner = item.values() if isinstance(item, dict) else item if isinstance(item, COLLECTIONS) else ()
-        new = [part for part in inner if id(part) not in seen]
-        seen |= {id(part): part for part in new}
-        waiting += new
-    return seen
 
 
 def of_policy(algo: Algorithm, env: Env) -> list[str]:
@@ -221,7 +210,20 @@ def check_unchanged(
             f"{', '.join(kind + key.removeprefix(WORLD) for key in mine)}: changed since the run began and would not "
             f"be saved: give {kind} a state_dict and a load_state_dict that add to those of {parent}"
         )
+    check_modes(algo, changed)
     refuse(algo, dict.fromkeys(changed, "has changed since the run began"))
+
+
+def check_modes(algo: Algorithm, changed: Iterable[str]) -> None:
+    """Refuse modules that `train()` or `eval()` has left in another mode; those inside need no line of their own."""
+    modes = [key.removesuffix("training") for key in changed if key.endswith(".training")]
+    outer = [key for key in modes if not any(key != other and key.startswith(other) for other in modes)]
+    if outer:
+        told = ", ".join(f"{type(algo).__name__}.{key.rstrip('.')}" for key in outer)
+        raise UserError(
+            f"{told} went from .train() to .eval() or back since the run began, and the mode would not be saved: "
+            "put it back where it is changed, or set it in __init__"
+        )
 
 
 def check_agreed(algo: Algorithm, state: State) -> None:

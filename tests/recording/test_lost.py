@@ -268,3 +268,14 @@ def test_a_plug_in_that_would_lose_its_state_ends_in_one_line(saved: str, tmp_pa
     said = capsys.readouterr().err
     assert ("Mine.average looks like state (Linear)" in said) == (not saved)
     assert bool((tmp_path / "r" / "checkpoints").exists()) == bool(saved)
+
+
+def test_a_mode_that_was_left_is_told_once_and_by_the_outermost_module(tmp_path: Path) -> None:
+    algo, env = holding("world", torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout()), saved=("world",))
+    progress = Progress(held=fingerprints(algo, env))
+    algo.world.eval()
+    words = r"^Mine\.world went from \.train\(\) to \.eval\(\) or back since the run began, and the mode would"
+    with pytest.raises(UserError, match=words):
+        save(tmp_path, algo, env, progress)
+    algo.world.train()
+    save(tmp_path, algo, env, progress)
