@@ -1,9 +1,9 @@
 """The gradient of a minibatch, which is learned in parts that add up: micro-batches, and the shares of ranks."""
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import Self
 
+import torch
 from tensordict import TensorDict
 from torch import Tensor
 from torch.optim import Optimizer
@@ -13,6 +13,7 @@ from rlkit.api import Algorithm, Metrics
 from rlkit.buffers import check_rows, in_step, learned_by_all, mine_of, split
 from rlkit.buffers.splitting import Learned
 from rlkit.errors import UserError
+from rlkit.held import named
 from rlkit.meter import Meter, detached
 from rlkit.moments import takes_hooks
 from rlkit.policies.optimizers import optimizers
@@ -27,17 +28,17 @@ def accumulate(
     Micro-batches and ranks only accumulate. measured: whether the meter gets the metrics.
     """
     size, together = algo.policy.micro_steps, algo.divides and ranks.size() > 1
-    adding = Parts(optimizers(algo), together) if together or size is not None else None
+    adding = Parts(all_optimizers(algo) if together or size is not None else (), together)
     total: Tensor | float = 0.0
     learned: list[Learned] = []
-    with adding or nullcontext():
+    with adding:
         parts = split(mine_of(check_rows(batch, algo.policy.memoryless), algo.divides), size)
         for part, counts in in_step(parts, batch):
             with Tape() as tape:
                 loss, metrics = loss_of(algo, algo.loss(part))
+            adding.check()
             tape.backward(loss if counts else loss * 0.0)
-            if adding:
-                adding.check()
+            adding.note()
             if not counts:
                 continue
             total = total + loss.detach() if learned else loss.detach()
@@ -45,8 +46,8 @@ def accumulate(
             learned.append((part, {name: x for name, x in measures.items() if isinstance(x, Tensor)}))
             if measured:
                 meter.add(measures, part["mask"])
-    if adding and together:
-        total = ranks.add_up(adding.parameters, total)
+    if together:
+        total = adding.add_up(total)
         if type(algo).after_step is not Algorithm.after_step:
             learned = learned_by_all(learned, batch["mask"].device)
     return total, learned
@@ -71,6 +72,12 @@ def loss_of(algo: Algorithm, returned: object) -> tuple[Tensor, Metrics]:
     raise UserError(f'{name}.loss returned {given}: let it return (each * batch["weight"]).sum(), metrics')
 
 
+def all_optimizers(algo: Algorithm) -> list[Optimizer]:
+    """Those that an algorithm holds, and those that `saved` names in parts of it."""
+    found = [*optimizers(algo), *(x for x in named(algo, algo.saved).values() if isinstance(x, Optimizer))]
+    return list({id(x): x for x in found}.values())
+
+
 class Parts:
     """While it is open, a minibatch is learned in parts, of ranks or one after the other: their gradients add up.
 
@@ -88,26 +95,49 @@ class Parts:
         self.own = [(vars(x), vars(x).get("zero_grad")) for x in self.optimizers]
         for held, _ in self.own:
             held["zero_grad"] = refuse_zero
-        self.gradients = self._gradients()
-        for _, gradient in self.gradients if self.summed and ranks.rank() else ():
-            gradient.zero_()
+        if self.summed and ranks.rank():
+            for p in self.parameters:
+                if p.grad is not None:
+                    p.grad.zero_()
+        self.note()
         return self
 
     def __exit__(self, *_: object) -> None:
         for hook in self.hooks:
             hook.remove()
         for held, own in self.own:
-            del held["zero_grad"]
-            held |= {"zero_grad": own} if own else {}
+            held.pop("zero_grad", None)
+            held |= {"zero_grad": own} if own not in (None, refuse_zero) else {}
+
+    def note(self) -> None:
+        """Remember the gradients so far."""
+        self.before = [(p, p.grad, p.grad._version) for p in self.parameters if p.grad is not None]
 
     def check(self) -> None:
-        """Call it after each part. Raises: UserError where its loss has set a gradient to zero by other means."""
-        if any(p.grad is not gradient for p, gradient in self.gradients):
-            refuse_zero()
-        self.gradients = self._gradients()
+        """Call it behind each loss. Raises: UserError where it has set gradients to zero by other means.
 
-    def _gradients(self) -> list[tuple[Tensor, Tensor]]:
-        return [(p, p.grad) for p in self.parameters if p.grad is not None]
+        One that was changed in place may have been added to, by a `backward()` of the loss.
+        """
+        changed = [gradient for _, gradient, version in self.before if gradient._version != version]
+        replaced = any(p.grad is not gradient for p, gradient, _ in self.before)
+        if replaced or (changed and not any(map(not_zero, changed))):
+            refuse_zero()
+
+    def add_up(self, total: Tensor | float) -> Tensor | float:
+        """Add the gradients up over the ranks. Returns: the sum of the losses.
+
+        Raises: UserError where a gradient is sparse.
+        """
+        if any(p.grad is not None and p.grad.layout != torch.strided for p in self.parameters):
+            raise UserError(
+                "ranks add up dense gradients only, and that of a layer is sparse: make it dense, as by "
+                "nn.Embedding(sparse=False), or train in one process"
+            )
+        return ranks.add_up(self.parameters, total)
+
+
+def not_zero(x: Tensor) -> bool:
+    return x.layout != torch.strided or bool(x.any())
 
 
 def refuse_step(*_: object) -> None:

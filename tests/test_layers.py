@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "held": {"finite", "unsaved"},
     "finite": {"meter"},
     "progress": {"doctor", "finite", "held", "meter", "policies", "recording", "settings"},
-    "gradients": {"buffers", "meter", "policies"},
+    "gradients": {"buffers", "held", "meter", "policies"},
     "loop": {"buffers", "finite", "gradients", "held", "meter", "policies", "progress", "recording", "settings"},
     "evaluation": {"control", "policies", "progress", "recording", "settings", "statistics"},
     "against": {"evaluation", "settings", "statistics"},

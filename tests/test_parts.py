@@ -1,11 +1,13 @@
 """A minibatch is learned in parts: what a loss may do to optimizers of the algorithm's own meanwhile."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from support.fakes import RaggedText, credited, on_text
+from support.state import holding
 from tensordict import TensorDict
 from torch import nn
 
@@ -26,6 +28,7 @@ FORBIDDEN: dict[str, tuple[str, Callable[[nn.Module, torch.optim.Optimizer], obj
     "zero_grad of the optimizer": (ZERO, lambda net, optimizer: optimizer.zero_grad()),
     "zeros in place": (ZERO, lambda net, optimizer: optimizer.zero_grad(set_to_none=False)),
     "zero_grad of the module": (ZERO, lambda net, optimizer: net.zero_grad()),
+    "zeros in place of the module": (ZERO, lambda net, optimizer: net.zero_grad(set_to_none=False)),
     "no gradient": (ZERO, lambda net, optimizer: [setattr(p, "grad", None) for p in net.parameters()]),
 }
 
@@ -44,6 +47,42 @@ def test_a_step_or_a_zero_before_the_parts_have_added_up_is_refused(kind: str, f
     second.step()
     second.zero_grad()
     assert not any(p.grad.any() for p in net.parameters() if p.grad is not None)
+
+
+def test_a_backward_of_a_loss_is_no_zero() -> None:
+    net = nn.Linear(3, 1)
+    net(torch.ones(4, 3)).sum().backward()
+    with gradients.Parts([OPTIMIZERS["plain"](net)], False) as parts:
+        net(torch.ones(4, 3)).sum().backward()
+        parts.check()
+        parts.note()
+        net(torch.zeros(4, 3)).sum().backward()
+        parts.check()
+
+
+def test_two_optimizers_with_one_dict_are_left_as_they_were() -> None:
+    second = torch.optim.SGD(nn.Linear(3, 1).parameters())
+    third = torch.optim.SGD.__new__(torch.optim.SGD)
+    third.__dict__ = second.__dict__
+    with gradients.Parts([second, third], False):
+        pass
+    assert "zero_grad" not in vars(second)
+
+
+def test_an_optimizer_that_saved_names_in_a_part_counts() -> None:
+    algo, _ = holding("helper", SimpleNamespace(opt=torch.optim.SGD([torch.ones(1, requires_grad=True)])))
+    assert gradients.all_optimizers(algo) == [algo.optimizer]
+    algo.saved = (*algo.saved, "helper.opt")
+    assert gradients.all_optimizers(algo) == [algo.optimizer, algo.helper.opt]
+
+
+def test_ranks_refuse_to_add_up_sparse_gradients() -> None:
+    net = nn.Embedding(4, 2, sparse=True)
+    with gradients.Parts([torch.optim.SparseAdam(net.parameters())], True) as parts:
+        net(torch.tensor([1, 2])).sum().backward()
+        parts.check()
+    with pytest.raises(UserError, match="ranks add up dense gradients only"):
+        parts.add_up(1.0)
 
 
 def test_an_optimizer_with_a_zero_grad_of_its_own_gets_it_back() -> None:
