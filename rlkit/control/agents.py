@@ -108,7 +108,8 @@ class Together(Vector):
                     ends[1, row] |= self.steps[copy] >= self.limit
                     self.left[row] = ends[:, row].any()
                 self.acting[row] = name in game.agents and not self.left[row]
-            self._look(copy, observations, [name for name, row in here.items() if self.acting[row]], "step")
+            needed = [name for name, row in here.items() if self.acting[row] or (name in given and not ends[0, row])]
+            self._look(copy, observations, needed, "step")
         ends[1] |= before & ~self.acting & ~ends[0]  # it left, and nothing said how
         return self._observed(), reward, ends[0], ends[1] & ~ends[0], {}
 
@@ -121,11 +122,14 @@ class Together(Vector):
             game.close()
 
     def _look(self, copy: int, observations: dict[Any, Any], here: Sequence[Any], what: str) -> None:
-        """Keep what each agent of a copy sees; those in the game, `here`, have to see something."""
+        """Keep what each agent of a copy sees; those `here` have to see something.
+
+        So has one that was truncated: its value goes on from there.
+        """
         if blind := [name for name in here if name not in observations]:
             raise UserError(
-                f"{self.called}: {what} gave no observation of {blind[0]}, which is in the game: "
-                "return one of each agent that plays on"
+                f"{self.called}: {what} gave no observation of {blind[0]}, which was not terminated: "
+                "return one of each agent that plays on or was truncated"
             )
         for number, name in enumerate(self.names):
             if name in observations:

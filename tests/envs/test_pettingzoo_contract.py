@@ -36,8 +36,32 @@ def test_one_in_the_game_that_sees_nothing_is_refused(monkeypatch: pytest.Monkey
     monkeypatch.setattr(
         Leaving, "look", lambda self: {k: x for k, x in look(self).items() if k != "b" or self.at != at}
     )
-    with pytest.raises(UserError, match=rf"^it: {what} gave no observation of b, which is in the game: return one"):
+    with pytest.raises(UserError, match=rf"^it: {what} gave no observation of b, which was not terminated: return one"):
         leaving().rollout(Draws(leaving()), steps=2)
+
+
+@pytest.mark.parametrize("said", [True, False])
+def test_one_that_was_truncated_and_sees_nothing_is_refused(said: bool) -> None:
+    """Its value would go on from what it saw before; where nothing says how it left, it counts as truncated."""
+
+    class Cut(Leaving):
+        def step(self, actions: dict[str, Any]) -> tuple[Any, ...]:
+            _, rewards, ends, flags, infos = super().step(actions)
+            return self.look(), rewards, flags, ends if said else flags, infos
+
+    made = ControlEnv(lambda n: Together(Cut, n, "it"), 3, agents=3, source="it")
+    with pytest.raises(UserError, match=r"^it: step gave no observation of a, which was not terminated: return one of"):
+        made.rollout(Draws(made), steps=4)
+
+
+def test_one_that_was_terminated_needs_no_last_observation() -> None:
+    class Gone(Leaving):
+        def step(self, actions: dict[str, Any]) -> tuple[Any, ...]:
+            _, *rest = super().step(actions)
+            return self.look(), *rest
+
+    made = ControlEnv(lambda n: Together(Gone, n, "it"), 3, agents=3, source="it")
+    assert made.rollout(Draws(made), steps=4)["terminated"].any()
 
 
 def test_one_that_acted_and_has_no_reward_is_refused() -> None:
