@@ -17,6 +17,7 @@ from rlkit import spaces
 from rlkit.control.masks import layers, side_by_side, tell_unread
 from rlkit.control.vector import Array, Vector
 from rlkit.errors import UserError
+from rlkit.seeding import drawn_apart
 from rlkit.terminal import warn
 
 if TYPE_CHECKING:
@@ -50,8 +51,10 @@ def check_copies(make: Callable[[], One], called: str) -> None:
     try:
         if one.unwrapped is other.unwrapped:
             refuse_shared(called)
-        first = check_one(one, called)
-        again = parts(other.reset(seed=0), 2, f"{called}: reset", RESET)[0]
+        with drawn_apart(0, "reset"):  # each run begins with seeded global generators
+            first = check_one(one, called)
+        with drawn_apart(0, "reset"):
+            again = parts(other.reset(seed=0), 2, f"{called}: reset", RESET)[0]
         if not np.array_equal(first, spaces.one(one.observation_space, again), equal_nan=True):
             warn(
                 f"{called}: two copies that are reset with the same seed begin in different states, so this run cannot "
@@ -95,9 +98,8 @@ def checked(vector: Vector, called: str, n: int, others: Sequence[Vector] = ()) 
     check_statistics(vector, called)
     if vector.num_envs != n:
         raise UserError(f"{called} has {vector.num_envs} copies where {n} were asked for: make as many as that")
-    worlds: list[object] = []  # all held at once: the next object may take the place of one that is gone
-    for each in (vector, *others):
-        worlds += [each.unwrapped, *(env.unwrapped for env in inside(each))]
+    # All held at once: the next object may take the place of one that is gone.
+    worlds = [x.unwrapped for each in (vector, *others) for x in (each, *inside(each))]
     if len({*map(id, worlds)}) < len(worlds):
         refuse_shared(called)
     for env in inside(vector):
@@ -283,18 +285,14 @@ def check_part(given: Any, space: "AnySpace", where: str) -> None:  # Any: whate
         shape, kind = array.shape, array.dtype.kind
     except ValueError:  # lists of different lengths
         shape, kind = None, "f"
+    seen = f"{where} gives an observation of"
     if kind not in NUMBERS:
-        raise UserError(f"{where} gives an observation of type {array.dtype}: return an array of numbers")
+        raise UserError(f"{seen} type {array.dtype}: return an array of numbers")
     wanted = space.shape or ()
     if shape != wanted:
-        raise UserError(
-            f"{where} gives an observation of shape {shape}, and observation_space has {wanted}: make them the same"
-        )
+        raise UserError(f"{seen} shape {shape}, and observation_space has {wanted}: make them the same")
     if not np.can_cast(array.dtype, np.dtype(space.dtype), "same_kind"):  # 0.5 would become 0, and -1 a 255
-        raise UserError(
-            f"{where} gives an observation of type {array.dtype}, and observation_space has {space.dtype}: make them "
-            "the same"
-        )
+        raise UserError(f"{seen} type {array.dtype}, and observation_space has {space.dtype}: make them the same")
     if isinstance(space, Box) and space.dtype == np.uint8 and (array > space.high).any():
-        found = f"{where} gives an observation of {array.max()}, and observation_space ends at {space.high.max()}"
+        found = f"{seen} {array.max()}, and observation_space ends at {space.high.max()}"
         warn(f"{found}, by which images are divided: make them the same")

@@ -312,6 +312,17 @@ def test_a_reset_that_ignores_its_seed_is_told_once_before_the_run_begins(capsys
     assert told.count("\n") == 1
 
 
+def test_a_reset_that_draws_from_global_generators_can_be_repeated(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each run, and each process of an environment, begins with them seeded."""
+
+    class Global(Good):
+        def reset(self, **keys: Any) -> Any:
+            return np.random.uniform(-1, 1, 1).astype(np.float32) + 0 * super().reset(**keys)[0], {}
+
+    gym.make(gym.Config(entry="mine"), 0, "cpu", factory=Global)
+    assert not capsys.readouterr().err
+
+
 def test_a_reward_that_is_no_number_is_said_to_be_of_an_evaluation_where_it_is() -> None:
     env = gym.make(gym.Config(rows=2, entry="mine"), 0, "cpu", factory=NoReward)
     told = rf"^not finite: the return of an evaluation's episode, that of reset seed {env.episode_seed('test', 0)} "
