@@ -40,6 +40,13 @@ def held_by(x: object) -> dict[str, Any]:
     return {key: held for found in places(x) for key, held in found.items()}
 
 
+def at(x: object, path: Iterable[str]) -> object:
+    """The attribute of an attribute that a path names; None where there is no such one."""
+    for name in path:
+        x = held_by(x).get(name)
+    return x
+
+
 def places(x: object) -> list[dict[str, Any]]:
     """The dictionaries that hold an object's attributes: a module has several of them."""
     own = [vars(x)] if hasattr(x, "__dict__") else []
@@ -266,3 +273,17 @@ def objects_in(x: object) -> dict[int, object]:
         seen |= {id(part): part for part in new}
         waiting += new
     return seen
+
+
+def separate(x: object, keys: Iterable[str]) -> None:
+    """Give memory of its own to a weight that the older `torch.nn.utils.spectral_norm` made in that of another.
+
+    What is restored for `weight` would overwrite `weight_orig`.
+    """
+    for key in keys:
+        *path, last = key.split(".")
+        here = at(x, path)
+        if isinstance(here, nn.Module) and f"{last}_orig" in here._parameters:
+            weight = vars(here).get(last)
+            if isinstance(weight, Tensor):
+                weight.data = weight.data.clone()

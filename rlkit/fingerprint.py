@@ -5,7 +5,7 @@ import logging
 import operator
 from array import array
 from collections import deque
-from collections.abc import Iterator, ValuesView
+from collections.abc import Iterator, Mapping, ValuesView
 from collections.abc import Set as AbstractSet
 from datetime import date, time, timedelta
 from decimal import Decimal
@@ -33,6 +33,7 @@ from torch import Tensor
 from rlkit import shards
 from rlkit.attributes import FLAT, NODES, PLAIN, RANDOM, Derived, state_of
 
+EMPTY: Mapping[int, AbstractSet[str]] = MappingProxyType({})
 MANY = 1000  # what is in a larger collection is looked at last: where it is too much, all beside it has been seen
 NEAR = 10**5  # most objects that are looked through for what a policy refers to
 UNSEEN = (Derived, logging.Logger, logging.Handler)  # loggers are changed by others, and no result depends on them
@@ -44,8 +45,10 @@ TORCHS = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 WRITTEN = (Decimal, date, time, timedelta, range, PurePath, np.dtype, *NAMED, *TORCHS)  # whose repr tells the value
 
 
-def digest(x: object, known: AbstractSet[int] = frozenset()) -> str:
+def digest(x: object, known: AbstractSet[int] = frozenset(), named_in: Mapping[int, AbstractSet[str]] = EMPTY) -> str:
     """A fingerprint of everything reachable from an object; objects in `known` (ids) count only by their presence.
+
+    named_in: names of attributes of plain objects (by id) that a checkpoint has, and that do not count.
 
     Collections and attributes are visited. Of objects that cannot be examined (a file, a lock) only the type counts.
     Numbers and texts are taken with the object that holds them, and do not count towards NODES.
@@ -73,6 +76,9 @@ def digest(x: object, known: AbstractSet[int] = frozenset()) -> str:
             if (content := _content(item)) is not None:
                 found.update(content)
             parts = _inside(item)
+            if saved := named_in.get(id(item)):
+                pairs = zip(parts[::2], parts[1::2], strict=True)
+                parts = [part for pair in pairs if pair[0] not in saved for part in pair]
     return found.hexdigest()
 
 

@@ -13,12 +13,24 @@ from torch import Tensor, nn
 
 from rlkit import attributes, ranks, shards
 from rlkit.api import Algorithm, Env, Lasting, State
-from rlkit.attributes import COLLECTIONS, PLAIN, STATE, can_be_saved, form, held_by, is_state, objects_in, order, places
+from rlkit.attributes import (
+    COLLECTIONS,
+    PLAIN,
+    STATE,
+    at,
+    can_be_saved,
+    form,
+    held_by,
+    is_state,
+    objects_in,
+    order,
+    places,
+)
 from rlkit.errors import UserError
 from rlkit.fingerprint import MANY, digest, reachable
 from rlkit.finite import leaves
 from rlkit.seeding import generators
-from rlkit.unsaved import added_to_env, is_library, unsaved
+from rlkit.unsaved import added_to_env, is_library, is_plain, partly, unsaved
 
 WORLD = "(environment)"  # before the fingerprints of its attributes
 REPLACED = (*PLAIN, tuple, frozenset)  # types that are replaced instead of restored in place
@@ -30,10 +42,7 @@ def owner(algo: Algorithm, name: str) -> dict[str, Any]:
     Raises: UserError where there is no such attribute.
     """
     *path, last = name.split(".")
-    here: object = algo
-    for key in path:
-        here = held_by(here).get(key)
-    for found in places(here):
+    for found in places(at(algo, path)):
         if last in found:
             return found
     kind = type(algo).__name__
@@ -106,8 +115,8 @@ def check_apart(algo: Algorithm) -> None:
 def of_policy(algo: Algorithm, env: Env) -> list[str]:
     """The names of `saved` that the policy needs to act: `policy`, `policy.NAME`, and what it also refers to itself.
 
-    So it may by an attribute at any depth, a bound method or what a function has closed over. What its own state_dict
-    has needs no other name.
+    So it may by an attribute at any depth, a bound method or what a function has closed over; it refers to a number by
+    what holds it. What its own state_dict has needs no other name.
     """
     mine = [key for key in algo.saved if of_name(key)]
     if not is_own(algo):  # the policies of rlkit's hold all that they act with
@@ -115,6 +124,7 @@ def of_policy(algo: Algorithm, env: Env) -> list[str]:
     others = {key: x for key, x in named(algo, algo.saved).items() if key not in mine and not is_idle(x)}
     itself = identities(algo.policy) if isinstance(algo.policy, nn.Module) else set()
     ids = {key: identities(x) - itself for key, x in others.items()}
+    ids |= {key: {id(at(algo, key.split(".")[:-1]))} for key, x in others.items() if isinstance(x, REPLACED)}
     found = reachable(algo.policy, set().union(*ids.values()), {id(env)}) if ids else set()
     return [*mine, *(key for key in others if not found.isdisjoint(ids[key]))]
 
@@ -130,8 +140,8 @@ def is_own(algo: Algorithm) -> bool:
 
 
 def is_idle(x: object) -> bool:
-    """Whether no policy acts with it, or its identity says nothing: plain values, optimizers, a replay in files."""
-    return isinstance(x, (*REPLACED, torch.optim.Optimizer, Lasting))
+    """Whether no policy acts with it: optimizers, a replay in files."""
+    return isinstance(x, torch.optim.Optimizer | Lasting)
 
 
 def identities(x: object) -> set[int]:
@@ -165,22 +175,6 @@ def tensors_of(modules: Iterable[nn.Module]) -> list[Tensor]:
         kept = module.named_buffers(recurse=False)
         found += [x for key, x in kept if key not in module._non_persistent_buffers_set]
     return found
-
-
-def separate(algo: Algorithm, keys: Iterable[str]) -> None:
-    """Give memory of its own to a weight that the older `torch.nn.utils.spectral_norm` made in that of another.
-
-    What is restored for `weight` would overwrite `weight_orig`.
-    """
-    for key in keys:
-        *path, last = key.split(".")
-        here: object = algo
-        for name in path:
-            here = held_by(here).get(name)
-        if isinstance(here, nn.Module) and f"{last}_orig" in here._parameters:
-            weight = vars(here).get(last)
-            if isinstance(weight, Tensor):
-                weight.data = weight.data.clone()
 
 
 def check_unchanged(
@@ -252,15 +246,17 @@ def refuse(algo: Algorithm, found: dict[str, str]) -> None:
     line = f"(*{parent.__name__}.saved, {', '.join(map(repr, names))})"
     told = ", ".join(f"{kind.__name__}.{key} {why}" for key, why in found.items())
     inside = [key.rpartition(".")[2] for key in found if key.count(".") > 1]
-    buffer = f", or in that module self.register_buffer({inside[0]!r}, TENSOR)" if inside else ""
-    raise UserError(f"{told} and would not be saved: write saved = {line} in {kind.__name__}{buffer}")
+    more = f", or in that module self.register_buffer({inside[0]!r}, TENSOR)" if inside else ""
+    if own := [key for key, x in unsaved(algo) if key in found and is_plain(x)]:
+        more = f", and give {', '.join(own)} a state_dict and a load_state_dict"
+    raise UserError(f"{told} and would not be saved: write saved = {line} in {kind.__name__}{more}")
 
 
 def fingerprints(algo: Algorithm, env: Env) -> dict[str, str]:
     """A fingerprint of each unsaved attribute of the algorithm and its parts; for saved attributes, their form."""
-    known = in_saved(algo, env)
-    found = {key: digest(x, known) for key, x in unsaved(algo) if id(x) not in known}
-    found |= {f"{WORLD}.{key}": digest(x, known) for key, x in added_to_env(env).items()}
+    known, named_in = in_saved(algo, env), partly(algo)
+    found = {key: digest(x, known, named_in) for key, x in unsaved(algo) if id(x) not in known}
+    found |= {f"{WORLD}.{key}": digest(x, known, named_in) for key, x in added_to_env(env).items()}
     return found | {key: extent(x) for key, x in named(algo, algo.saved).items()}
 
 

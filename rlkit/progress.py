@@ -12,13 +12,13 @@ from torch import nn
 
 from rlkit import ranks, shards
 from rlkit.api import Algorithm, Env, Lasting, State
-from rlkit.attributes import check_alike, check_numbers, is_part, put_back, put_in_order, state_of
+from rlkit.attributes import check_alike, check_numbers, is_part, put_back, put_in_order, separate, state_of
 from rlkit.bounds import check_actions, check_steps, check_types
 from rlkit.counters import natural
 from rlkit.doctor.doctor import Doctor
 from rlkit.errors import UserError, one_line
 from rlkit.finite import check_finite, leaves, sound, unsound
-from rlkit.held import check_agreed, check_unchanged, is_own, learning, named, of_name, of_policy, owner, separate
+from rlkit.held import check_agreed, check_unchanged, is_own, learning, named, of_name, of_policy, owner
 from rlkit.meter import Meter
 from rlkit.moments import check_optimizer, flags_of, freeze, frozen_in, shared_groups
 from rlkit.policies.base import Exploring

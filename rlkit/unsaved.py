@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from rlkit.api import Algorithm, Env
-from rlkit.attributes import COLLECTIONS, RANDOM, STATE, TORCH, can_be_saved, held_by, is_part, is_state
+from rlkit.attributes import COLLECTIONS, RANDOM, STATE, TORCH, at, can_be_saved, held_by, is_part, is_state
 
 
 def unsaved(algo: Algorithm) -> Iterator[tuple[str, object]]:
@@ -21,6 +21,21 @@ def unsaved(algo: Algorithm) -> Iterator[tuple[str, object]]:
         for key, x in inside(vars(algo)[part]):
             if f"{part}.{key}" not in algo.saved:
                 yield f"{part}.{key}", x
+
+
+def partly(algo: Algorithm) -> dict[int, set[str]]:
+    """The objects without a state_dict of which `saved` names attributes, by id, and these names (`helper.level`)."""
+    found: dict[int, set[str]] = {}
+    for *path, last in (key.split(".") for key in algo.saved):
+        if path and is_plain(held := at(algo, path)):
+            found.setdefault(id(held), set()).add(last)
+    return found
+
+
+def is_plain(x: object) -> bool:
+    """Whether it is an object with attributes that cannot be saved, for it has no state_dict."""
+    other = isinstance(x, (*COLLECTIONS, *STATE, type, FunctionType)) or hasattr(x, "state_dict")
+    return hasattr(x, "__dict__") and not other and not can_be_saved(x)
 
 
 def shared(kind: type) -> dict[str, object]:

@@ -99,7 +99,7 @@ def checked(vector: Vector, called: str, n: int, others: Sequence[Vector] = ()) 
     if vector.num_envs != n:
         raise UserError(f"{called} has {vector.num_envs} copies where {n} were asked for: make as many as that")
     # All held at once: the next object may take the place of one that is gone.
-    worlds = [x.unwrapped for each in (vector, *others) for x in (each, *inside(each))]
+    worlds = [world for each in (vector, *others) for world in (each.unwrapped, *(x.unwrapped for x in inside(each)))]
     if len({*map(id, worlds)}) < len(worlds):
         refuse_shared(called)
     for env in inside(vector):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.state import holding
+from support.state import Helper, holding
 from torch import nn
 
 from rlkit.api import UserError
@@ -15,6 +15,7 @@ from rlkit.buffers import Rollout
 from rlkit.doctor.doctor import Doctor
 from rlkit.held import fingerprints, of_policy
 from rlkit.progress import Progress, restore, restore_policy, save
+from rlkit.recording.undo import as_before
 
 
 class Scale:
@@ -48,7 +49,7 @@ def test_what_the_policy_reaches_is_measured_with_it(way: str) -> None:
     algo, env = holding("scale", Scale(), saved=("scale", "net", "steps", "far"))
     algo.net, algo.steps, algo.far = nn.ModuleList([nn.Sequential(nn.Linear(2, 2), nn.Tanh())]), 3, torch.zeros(2)
     algo.policy.near, algo.policy.steps = WAYS[way](algo), 3
-    expected = {"layer": {"net"}, "algorithm": {"scale", "net", "far", "buffer"}}.get(way, {"scale"})
+    expected = {"layer": {"net"}, "algorithm": {"scale", "net", "steps", "far", "buffer"}}.get(way, {"scale"})
     assert {*of_policy(algo, env)} - {"policy", "policy.epsilon"} == expected
 
 
@@ -261,3 +262,35 @@ def test_a_schedule_reaches_optimizers_in_a_collection_after_a_resume(kind: Any,
     restore(tmp_path, algo, env)
     groups = [group for x in algo.optimizer.all() for group in x.param_groups]
     assert len(groups) == 2 and all(a is b for a, b in zip(groups, algo.optimizer.param_groups, strict=True))
+
+
+def with_helper(shared: bool) -> tuple[Any, Any]:
+    """`saved` names a number in an object that has no state_dict, to which the policy may refer, too."""
+    algo, env = holding("helper", Helper(0), saved=("helper.inside",))
+    if shared:
+        algo.policy.helper = algo.helper
+    return algo, env
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_number_that_saved_names_in_an_object_may_change_and_is_restored(shared: bool, tmp_path: Path) -> None:
+    algo, env = with_helper(shared)
+    progress = Progress(held=fingerprints(algo, env))
+    algo.helper.inside = 3
+    save(tmp_path, algo, env, progress)
+    again, second = with_helper(shared)
+    restore(tmp_path, again, second)
+    assert again.helper.inside == 3
+    algo.helper.other = 1
+    names = "helper, policy.helper" if shared else "helper"
+    with pytest.raises(UserError, match=rf"^Mine\.helper .* and give {names} a state_dict and a load_state_dict$"):
+        save(tmp_path, algo, env, progress)
+
+
+def test_measuring_leaves_numbers_to_which_the_policy_refers_by_what_holds_them() -> None:
+    algo, env = with_helper(shared=True)
+    own, other = holding("count", 0, saved=("count",))
+    own.policy.owner = own
+    with as_before(algo, env), as_before(own, other):
+        algo.helper.inside, own.count = 9, 9
+    assert algo.helper.inside == own.count == 0
