@@ -29,6 +29,7 @@ def caveats(records: Sequence[Record], results: Results) -> list[str]:
         *shorter(records),
         *lengthened(records),
         *gaps(records, results),
+        *measuring.without_curves(records, results),
         *measuring.unequal(records),
         *references(records, results),
         *unmoved(records, results),

@@ -6,6 +6,7 @@ so the larger k is. Scores are comparable where all runs followed one rule.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from rlkit.comparison.numbers import Results
 from rlkit.comparison.records import Record
 from rlkit.errors import UserError
 
@@ -91,3 +92,13 @@ def sentence(records: Sequence[Record]) -> str:
     one = set(rules.values())
     said = one.pop() if len(one) == 1 else "; ".join(f"on {env} {how}" for env, how in rules.items())
     return f"Measured: of each run {said} (measure=best), once, on the test split, which did not choose them, {rest}"
+
+
+def without_curves(records: Iterable[Record], results: Results) -> Iterator[str]:
+    """Environments of which nothing is drawn over steps and seconds, for want of points in some of the runs."""
+    begun = dict.fromkeys(r.env for r in records if r.curves)
+    if envs := [env for env in begun if results["envs"][env]["curve"] is None]:
+        yield (
+            f"No curves are drawn of {' and '.join(envs)}: each run there has to have three evaluations, or else two "
+            "logged iterations with attempts that ended."
+        )

@@ -185,7 +185,10 @@ def test_curves_are_of_evaluations_where_every_run_has_enough_of_them() -> None:
     held = [run(seed=s, curves=curved("evaluation", 4)) for s in range(2)]
     assert compute(held)["envs"]["maze"]["curve"] == "evaluation"
     one = run(seed=2, curves=curved("evaluation", 1) | curved("training", 9))
-    assert compute([*held, one])["envs"]["maze"]["curve"] is None  # not comparable
+    mixed = [*held, one]
+    assert compute(mixed)["envs"]["maze"]["curve"] is None  # not comparable
+    assert any(text.startswith("No curves are drawn of maze: each run") for text in caveats(mixed, compute(mixed)))
+    assert not [text for text in caveats(held, compute(held)) if "No curves" in text]
     found = compute([one])["envs"]["maze"]
     line = found["curves"]["ppo"]["env_steps"]
     assert found["curve"] == "training" and line["x"][0] == 10 and line["x"][-1] == 90
