@@ -46,6 +46,8 @@ def accumulate(
             learned.append((part, {name: x for name, x in measures.items() if isinstance(x, Tensor)}))
             if measured:
                 meter.add(measures, part["mask"])
+    if not algo.divides:
+        shards.undo_sums(algo.policy.parameters())
     if together:
         total = adding.add_up(total)
         if type(algo).after_step is not Algorithm.after_step:
@@ -111,16 +113,14 @@ class Parts:
 
     def note(self) -> None:
         """Remember the gradients so far."""
-        self.before = [(p, p.grad, p.grad._version) for p in self.parameters if p.grad is not None]
+        self.before = [(p, p.grad) for p in self.parameters if p.grad is not None]
 
     def check(self) -> None:
-        """Call it behind each loss. Raises: UserError where it has set gradients to zero by other means.
+        """Call it behind each loss. Raises: UserError where it has removed a gradient.
 
-        One that was changed in place may have been added to, by a `backward()` of the loss.
+        What it writes into one is not noticed: it may be a `backward()` of its own, which adds to it.
         """
-        changed = [gradient for _, gradient, version in self.before if gradient._version != version]
-        replaced = any(p.grad is not gradient for p, gradient, _ in self.before)
-        if replaced or (changed and not any(map(not_zero, changed))):
+        if any(p.grad is not gradient for p, gradient in self.before):
             refuse_zero()
 
     def add_up(self, total: Tensor | float) -> Tensor | float:
@@ -134,10 +134,6 @@ class Parts:
                 "nn.Embedding(sparse=False), or train in one process"
             )
         return ranks.add_up(self.parameters, total)
-
-
-def not_zero(x: Tensor) -> bool:
-    return x.layout != torch.strided or bool(x.any())
 
 
 def refuse_step(*_: object) -> None:

@@ -71,6 +71,16 @@ def fill(x: Tensor, values: Tensor) -> None:
         mine(x).copy_(mine(alike(values, x)))
 
 
+def undo_sums(parameters: Iterable[Tensor]) -> None:
+    """Make the gradients of shards those of one rank, where each has learned from whole minibatches.
+
+    FSDP2 adds up what all ranks have.
+    """
+    for p in parameters:
+        if is_shard(p) and p.grad is not None:
+            mine(p.grad).div_(ranks.size())
+
+
 def not_shared(tensors: Iterable[Tensor]) -> list[Tensor]:
     """The tensors that are not sharded."""
     return [x for x in tensors if not is_shard(x)]

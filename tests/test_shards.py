@@ -40,6 +40,20 @@ SLOW = {
 }
 
 
+# With plain SGD the size of a gradient shows, and each rank learns from whole minibatches.
+UNDIVIDED = """
+import torch
+from rlkit.algorithms.grpo import GRPO, Config
+
+class make(GRPO):
+    divides = False
+
+    def __init__(self, config, env, network):
+        super().__init__(config, env, network)
+        self.optimizer = torch.optim.SGD([p for p in self.policy.parameters() if p.requires_grad], lr=0.01)
+"""
+
+
 def train(folder: Path, ranks: int, runs: dict[str, tuple[str, ...]]) -> Path:
     """The folders of runs, by one process and by several ranks: NAME-one, NAME-many."""
     for name, words in runs.items():
@@ -77,6 +91,14 @@ def test_shards_train_what_one_process_trains(quick: Path) -> None:
     assert apart(quick / "grpo-one", quick / "grpo-many") < 1e-8
     one, many = ((quick / f"grpo-{how}" / "completions.jsonl").read_text() for how in ("one", "many"))
     assert one and one == many
+
+
+@pytest.mark.slow
+def test_shards_that_learn_from_whole_minibatches_train_what_one_process_trains(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(UNDIVIDED, encoding="utf-8")
+    words = (f"algo={tmp_path / 'own.py'}", "env=gsm8k", "iterations=2", ALL, "algo.max_grad_norm=inf", *WIDE)
+    train(tmp_path, 2, {"own": (*words, "algo.schedule=constant")})
+    assert apart(tmp_path / "own-one", tmp_path / "own-many") < 1e-8
 
 
 @pytest.mark.slow
