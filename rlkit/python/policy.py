@@ -13,7 +13,7 @@ from rlkit import spaces
 from rlkit.api import Acts, Env, Judges, Plays, Remembers, Writes
 from rlkit.errors import UserError, one_line
 from rlkit.prompts import cut
-from rlkit.python.surroundings import usual
+from rlkit.python.surroundings import in_turn, usual
 
 if TYPE_CHECKING:
     from rlkit.api import AnySpace
@@ -65,7 +65,7 @@ class Policy:
         if not len(rows):
             shape, dtype = spaces.action_shape(of_actions)
             return spaces.executed(of_actions, np.zeros((0, *shape), dtype))
-        with usual(), torch.inference_mode():
+        with in_turn(), usual(), torch.inference_mode():
             given = torch.from_numpy(np.array(rows, order="C"))  # they may be read-only, or from the last to the first
             chosen = self._act(self.module, given.to(self.env.device), greedy).cpu().numpy()
         actions = spaces.executed(of_actions, chosen)
@@ -130,7 +130,7 @@ class Policy:
                 raise UserError(f"a prompt is of type {type(text).__name__}: give a text, or a list of texts")
         if not texts:
             return []
-        with usual(), torch.inference_mode():
+        with in_turn(), usual(), torch.inference_mode():
             stop = self.env.stops(self.module) if isinstance(self.env, Stops) else ()
             written = self.module.generate(texts, n, max_tokens or self.env.longest or 64, greedy, stop=stop)
         rows = [cut(text, stop) for text in self.module.decode(written)]

@@ -17,7 +17,7 @@ from rlkit.joining import refuse_several
 from rlkit.paths import back, home, start
 from rlkit.python.keys import check_listener, line
 from rlkit.python.policy import Policy
-from rlkit.python.surroundings import alone, undisturbed
+from rlkit.python.surroundings import alone, in_turn, undisturbed
 from rlkit.recording import checkpoint as checkpoints
 from rlkit.recording.files import is_file, read_object
 from rlkit.recording.log import Listener
@@ -88,7 +88,8 @@ class Run:
 
         Raises: UserError where there is no checkpoint yet.
         """
-        subject = self._subject(self._asked())
+        with in_turn():
+            subject = self._subject(self._asked())
         return Policy(subject.env, subject.policy)
 
     def evaluate(self, episodes: int | None = None, split: str = "test", **keys: object) -> Json:
@@ -112,7 +113,7 @@ class Run:
         keys["against"], place, trusted = self._other(keys.get("against"))
         asked = self._asked(episodes=episodes, split=split, trust=trusted, **keys)
         here = start()
-        with undisturbed():
+        with in_turn(), undisturbed():
             subject = self._subject(asked)
             torch.set_num_threads(threads(subject.env.kind, asked.threads))
             with back(here):  # relative paths start there, wherever the environment has gone

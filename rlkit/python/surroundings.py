@@ -15,6 +15,14 @@ from rlkit.errors import UserError
 _all: Any = torch.backends  # torch's stubs lack these; what is set for all holds where a kind has none of its own
 PRODUCTS = _all, _all.mkldnn.matmul, _all.mkldnn.conv, _all.mkldnn.rnn, _all.cuda.matmul
 _training: dict[int, int] = {}  # by process, as a fork copies this, the thread that trains
+_turn = threading.RLock()
+
+
+@contextmanager
+def in_turn() -> Iterator[None]:
+    """Measure or act in one thread at a time: those of one run share its environment, generators and memory."""
+    with _turn:
+        yield
 
 
 @contextmanager

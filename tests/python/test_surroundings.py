@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -235,3 +236,18 @@ def test_a_signal_to_leave_reaches_the_handler_of_whoever_called(name: str, tmp_
         signal.signal(number, before)
     assert heard == [number] and found.summary is None
     assert checkpoint.load(found.folder)["progress"]["iteration"] == 2
+
+
+@pytest.mark.slow
+def test_measurements_and_predictions_of_a_run_in_several_threads_take_turns(tmp_path: Path) -> None:
+    """They share its environment and its generators."""
+    run = rlkit.train("ppo", "cartpole", quiet=True, out=tmp_path / "run", **(PPO | {"iterations": 2}))
+    asked = ["test", "validation"] * 4
+
+    def measured(split: str) -> Any:
+        run.policy.predict([0.0, 0.0, 0.1, 0.0], greedy=False)
+        return {key: x for key, x in run.evaluate(20, split).items() if key in ("greedy", "sampled")}
+
+    one_by_one = [measured(split) for split in asked]
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(measured, asked)) == one_by_one
