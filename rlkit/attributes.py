@@ -48,8 +48,8 @@ def at(x: object, path: Iterable[str]) -> object:
 
 
 def places(x: object) -> list[dict[str, Any]]:
-    """The dictionaries that hold an object's attributes: a module has several of them."""
-    own = [vars(x)] if hasattr(x, "__dict__") else []
+    """The dictionaries that hold an object's attributes: a module has several of them, and a class none to be set."""
+    own = [vars(x)] if hasattr(x, "__dict__") and not isinstance(x, type) else []
     return [*own, x._modules, x._parameters, x._buffers] if isinstance(x, nn.Module) else own
 
 

@@ -156,7 +156,7 @@ def _content(algo: Algorithm, keys: Sequence[str]) -> State:
     held = named(algo, keys)
     parts, numbers = {key: x.state_dict() for key, x in held.items() if is_part(x)}, plain(algo, keys)
     check_finite(algo, {**parts, **numbers})
-    return {"parts": parts, "numbers": numbers}
+    return {"parts": parts, "numbers": numbers, "at": algo.progress}
 
 
 def restore(folder: Path, algo: Algorithm, env: Env, tidy: bool = False) -> Progress:
@@ -188,7 +188,7 @@ def restore(folder: Path, algo: Algorithm, env: Env, tidy: bool = False) -> Prog
         now = ranks.size()
         many = f"{before} ranks" if before != 1 else "one process"
         warn(f"{folder} was trained by {many} and goes on with {now}: up to rounding it is the same run")
-    return _progress(folder, state)
+    return _progress(folder, algo, state)
 
 
 def restore_policy(folder: Path, algo: Algorithm, env: Env, name: str) -> Progress:
@@ -209,7 +209,7 @@ def restore_policy(folder: Path, algo: Algorithm, env: Env, name: str) -> Progre
     _put(folder, algo, state, [key for key in wanted if key not in absent])
     if isinstance(algo.policy, Exploring):
         algo.policy.epsilon = 0.0
-    return _progress(folder, state)
+    return _progress(folder, algo, state)
 
 
 def _put(folder: Path, algo: Algorithm, state: State, keys: Sequence[str]) -> None:
@@ -235,8 +235,11 @@ def _put(folder: Path, algo: Algorithm, state: State, keys: Sequence[str]) -> No
         raise not_sound(folder, bad)
 
 
-def _progress(folder: Path, state: State) -> Progress:
+def _progress(folder: Path, algo: Algorithm, state: State) -> Progress:
     progress = Progress()
+    with fitting(folder, "at"):  # a policy may act by it; rlkit 0.5 wrote none
+        check_numbers([at := state.get("at", 0.0)])
+        algo.progress = min(max(0.0, float(at)), 1.0)
     with fitting(folder, "progress"):
         check_alike(state["progress"], progress.state_dict(), shapes=False)
         progress.load_state_dict(state["progress"])

@@ -2,8 +2,8 @@
 
 import dis
 from collections.abc import Iterator
-from functools import cache
-from types import FunctionType
+from functools import cache, partial
+from types import FunctionType, MethodType, ModuleType
 
 import torch
 from torch import nn
@@ -11,14 +11,16 @@ from torch import nn
 from rlkit.api import Algorithm, Env
 from rlkit.attributes import COLLECTIONS, RANDOM, STATE, TORCH, at, can_be_saved, held_by, is_part, is_state
 
+FUNCTIONS = (FunctionType, MethodType, partial)
+
 
 def unsaved(algo: Algorithm) -> Iterator[tuple[str, object]]:
     """Each attribute that no checkpoint holds, by name, including those of saved parts (`policy.scale`)."""
     for key, x in {**shared(type(algo)), **vars(algo)}.items():
         if key not in (*algo.saved, "progress"):
             yield key, x
-    for part in (key for key in algo.saved if "." not in key):
-        for key, x in inside(vars(algo)[part]):
+    for part in algo.saved:
+        for key, x in inside(at(algo, part.split("."))):
             if f"{part}.{key}" not in algo.saved:
                 yield f"{part}.{key}", x
 
@@ -34,7 +36,7 @@ def partly(algo: Algorithm) -> dict[int, set[str]]:
 
 def is_plain(x: object) -> bool:
     """Whether it is an object with attributes that cannot be saved, for it has no state_dict."""
-    other = isinstance(x, (*COLLECTIONS, *STATE, type, FunctionType)) or hasattr(x, "state_dict")
+    other = isinstance(x, (*COLLECTIONS, *STATE, type, *FUNCTIONS, ModuleType)) or hasattr(x, "state_dict")
     return hasattr(x, "__dict__") and not other and not can_be_saved(x)
 
 

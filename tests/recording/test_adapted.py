@@ -111,7 +111,7 @@ def test_best_holds_the_policy_alone_and_is_measured(tmp_path: Path) -> None:
     measured = ("iterations=2", "measure=best", "evaluate_every=1")
     assert run.main([*RUNS["grpo"], *LORA, *measured, f"out={tmp_path}"]) == 0
     state = checkpoint.load(tmp_path, "best")
-    assert state.keys() == {"run", "parts", "numbers", "progress"} and state["parts"].keys() == {"policy"}
+    assert state.keys() == {"run", "parts", "numbers", "at", "progress"} and state["parts"].keys() == {"policy"}
     sizes = {x: (tmp_path / "checkpoints" / f"{x}.safetensors").stat().st_size for x in ("best", "latest")}
     assert sizes["best"] < sizes["latest"]
     assert json.loads((tmp_path / "summary.json").read_text())["finished"]

@@ -2,7 +2,7 @@
 
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from torch import nn
 from rlkit.api import UserError
 from rlkit.buffers import Rollout
 from rlkit.doctor.doctor import Doctor
-from rlkit.held import fingerprints, of_policy
+from rlkit.held import check_saved, fingerprints, of_policy
 from rlkit.progress import Progress, restore, restore_policy, save
 from rlkit.recording.undo import as_before
 
@@ -294,3 +294,40 @@ def test_measuring_leaves_numbers_to_which_the_policy_refers_by_what_holds_them(
     with as_before(algo, env), as_before(own, other):
         algo.helper.inside, own.count = 9, 9
     assert algo.helper.inside == own.count == 0
+
+
+def test_what_saved_names_inside_is_looked_through_as_what_it_names(tmp_path: Path) -> None:
+    algo, env = holding("helper", SimpleNamespace(net=nn.Linear(2, 2)), saved=("helper.net",))
+    progress = Progress(held=fingerprints(algo, env))
+    algo.helper.net.count = 1
+    with pytest.raises(UserError, match=r"^Mine\.helper\.net\.count has changed since the run began and would not be"):
+        save(tmp_path, algo, env, progress)
+
+
+@pytest.mark.parametrize("helper", [ModuleType("helper"), Exception()])
+def test_a_number_in_any_object_may_be_named(helper: Any, tmp_path: Path) -> None:
+    algo, env = holding("helper", helper, saved=("helper.level",))
+    helper.level = 0
+    progress = Progress(held=fingerprints(algo, env))
+    helper.level = 3
+    with as_before(algo, env):
+        save(tmp_path, algo, env, progress)
+    helper.level = 0
+    restore(tmp_path, algo, env)
+    assert helper.level == 3
+
+
+def test_a_number_of_a_class_cannot_be_named() -> None:
+    algo, env = holding("helper", type("Helper", (), {"level": 0}), saved=("helper.level",))
+    with pytest.raises(UserError, match=r"^Mine\.saved names 'helper\.level', and there is no such attribute"):
+        check_saved(algo, env)
+
+
+def test_the_progress_by_which_a_policy_acts_is_restored(tmp_path: Path) -> None:
+    algo, env = holding("mark", 0)
+    algo.progress = 0.75
+    save(tmp_path, algo, env, Progress())
+    for back in (restore, lambda *given: restore_policy(*given, "latest")):
+        algo.progress = 0.0
+        back(tmp_path, algo, env)
+        assert algo.progress == 0.75
