@@ -109,7 +109,7 @@ def test_only_the_first_rank_keeps_what_was_added_up_before(monkeypatch: pytest.
             assert net.bias.grad is not None and net.bias.grad.item() == kept
 
 
-def with_critic(where: str, micro_steps: int | None) -> tuple[Any, TensorDict]:
+def with_critic(where: str, micro_steps: int | None) -> Any:
     """REINFORCE on texts, whose loss also teaches a critic that has an optimizer of its own."""
     env = RaggedText(rows=12)
     algo = on_text("reinforce", env)
@@ -135,14 +135,14 @@ def with_critic(where: str, micro_steps: int | None) -> tuple[Any, TensorDict]:
             algo.second.zero_grad()
 
     algo.loss, algo.after_step = loss, after_step
-    return algo, batch
+    return algo
 
 
 @pytest.mark.parametrize("where", ["after_step", "loss"])
 def test_an_own_optimizer_learns_from_all_micro_batches_or_is_refused(where: str) -> None:
     moved = []
     for micro_steps in (None, 8):
-        algo, _ = with_critic(where, micro_steps)
+        algo = with_critic(where, micro_steps)
         if where == "loss" and micro_steps:
             with pytest.raises(UserError, match=ZERO):
                 learn(algo, Meter())
