@@ -238,7 +238,7 @@ def _put(folder: Path, algo: Algorithm, state: State, keys: Sequence[str]) -> No
 def _progress(folder: Path, algo: Algorithm, state: State) -> Progress:
     progress = Progress()
     with fitting(folder, "at"):  # a policy may act by it; rlkit 0.5 wrote none
-        check_numbers([at := state.get("at", 0.0)])
+        check_numbers([at := state.get("at", algo.progress)])
         algo.progress = min(max(0.0, float(at)), 1.0)
     with fitting(folder, "progress"):
         check_alike(state["progress"], progress.state_dict(), shapes=False)

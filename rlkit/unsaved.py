@@ -11,6 +11,7 @@ from torch import nn
 from rlkit.api import Algorithm, Env
 from rlkit.attributes import COLLECTIONS, RANDOM, STATE, TORCH, at, can_be_saved, held_by, is_part, is_state
 
+COMPILED = ("dynamo_ctx", "get_compiler_config")  # attributes of what torch.compile makes of a module
 FUNCTIONS = (FunctionType, MethodType, partial)
 
 
@@ -51,8 +52,9 @@ def inside(part: object) -> Iterator[tuple[str, object]]:
     if isinstance(part, nn.Module):
         for path, module in part.named_modules():
             dot = f"{path}." if path else ""
-            # torch keeps a compiled method when it is first called
+            # torch keeps what it has compiled when a method or a module is first called
             held = {key: x for key, x in vars(module).items() if not isinstance(x, torch.ScriptMethod)}
+            held = {key: x for key, x in held.items() if key not in COMPILED}
             yield from ((f"{dot}{key}", x) for key, x in held.items() if key not in TORCH or own(key, x))
             yield from ((f"{dot}{key}", module._buffers[key]) for key in module._non_persistent_buffers_set)
     elif is_part(part):

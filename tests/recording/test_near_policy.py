@@ -331,3 +331,10 @@ def test_the_progress_by_which_a_policy_acts_is_restored(tmp_path: Path) -> None
         algo.progress = 0.0
         back(tmp_path, algo, env)
         assert algo.progress == 0.75
+
+
+def test_a_compiled_network_may_be_called_first_in_a_loss(tmp_path: Path) -> None:
+    algo, env = holding("net", torch.compile(nn.Linear(2, 2), backend="eager"), saved=("net",))
+    progress = Progress(held=fingerprints(algo, env))
+    algo.net(torch.ones(1, 2))
+    save(tmp_path, algo, env, progress)
