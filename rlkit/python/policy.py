@@ -13,7 +13,7 @@ from rlkit import spaces
 from rlkit.api import Acts, Env, Judges, Plays, Remembers, Writes
 from rlkit.errors import UserError, one_line
 from rlkit.prompts import cut
-from rlkit.python.surroundings import in_turn, usual
+from rlkit.python.surroundings import Turns, usual
 
 if TYPE_CHECKING:
     from rlkit.api import AnySpace
@@ -34,8 +34,9 @@ class Stops(Protocol):
 class Policy:
     """Acts on observations (`predict`) or completes texts (`complete`); it draws from a generator of its own."""
 
-    def __init__(self, env: Env, module: Plays) -> None:
+    def __init__(self, env: Env, module: Plays, turns: Turns | None = None) -> None:
         self.env, self.module = env, module  # the torch module itself, for everything else
+        self._turns = turns or Turns()
         self._memory: Tensor | None = None  # recurrent state of the episode that `forget` began
         self._began = False
 
@@ -65,7 +66,7 @@ class Policy:
         if not len(rows):
             shape, dtype = spaces.action_shape(of_actions)
             return spaces.executed(of_actions, np.zeros((0, *shape), dtype))
-        with in_turn(), usual(), torch.inference_mode():
+        with self._turns, usual(), torch.inference_mode():
             given = torch.from_numpy(np.array(rows, order="C"))  # they may be read-only, or from the last to the first
             chosen = self._act(self.module, given.to(self.env.device), greedy).cpu().numpy()
         actions = spaces.executed(of_actions, chosen)
@@ -130,7 +131,7 @@ class Policy:
                 raise UserError(f"a prompt is of type {type(text).__name__}: give a text, or a list of texts")
         if not texts:
             return []
-        with in_turn(), usual(), torch.inference_mode():
+        with self._turns, usual(), torch.inference_mode():
             stop = self.env.stops(self.module) if isinstance(self.env, Stops) else ()
             written = self.module.generate(texts, n, max_tokens or self.env.longest or 64, greedy, stop=stop)
         rows = [cut(text, stop) for text in self.module.decode(written)]

@@ -17,7 +17,7 @@ from rlkit.joining import refuse_several
 from rlkit.paths import back, home, start
 from rlkit.python.keys import check_listener, line
 from rlkit.python.policy import Policy
-from rlkit.python.surroundings import alone, in_turn, undisturbed
+from rlkit.python.surroundings import Turns, alone, undisturbed
 from rlkit.recording import checkpoint as checkpoints
 from rlkit.recording.files import is_file, read_object
 from rlkit.recording.log import Listener
@@ -50,6 +50,7 @@ class Run:
         self._factory, self._trusted = factory, trusted
         self._places = dict(places or {})  # keys of files that have moved since the run began
         self._opened: tuple[Evaluate, Subject] | None = None
+        self._turns = Turns()  # measurements and predictions share its environment and its generators
 
     def __getstate__(self) -> dict[str, object]:
         """State for pickling: another process opens the folder itself."""
@@ -88,9 +89,9 @@ class Run:
 
         Raises: UserError where there is no checkpoint yet.
         """
-        with in_turn():
+        with self._turns:
             subject = self._subject(self._asked())
-        return Policy(subject.env, subject.policy)
+        return Policy(subject.env, subject.policy, self._turns)
 
     def evaluate(self, episodes: int | None = None, split: str = "test", **keys: object) -> Json:
         """Measure the run, as `python -m rlkit.evaluate FOLDER` does; no file is written, except for `video`.
@@ -113,7 +114,7 @@ class Run:
         keys["against"], place, trusted = self._other(keys.get("against"))
         asked = self._asked(episodes=episodes, split=split, trust=trusted, **keys)
         here = start()
-        with in_turn(), undisturbed():
+        with self._turns, undisturbed():
             subject = self._subject(asked)
             torch.set_num_threads(threads(subject.env.kind, asked.threads))
             with back(here):  # relative paths start there, wherever the environment has gone

@@ -15,14 +15,24 @@ from rlkit.errors import UserError
 _all: Any = torch.backends  # torch's stubs lack these; what is set for all holds where a kind has none of its own
 PRODUCTS = _all, _all.mkldnn.matmul, _all.mkldnn.conv, _all.mkldnn.rnn, _all.cuda.matmul
 _training: dict[int, int] = {}  # by process, as a fork copies this, the thread that trains
-_turn = threading.RLock()
 
 
-@contextmanager
-def in_turn() -> Iterator[None]:
-    """Measure or act in one thread at a time: those of one run share its environment, generators and memory."""
-    with _turn:
-        yield
+class Turns:
+    """Lets one thread at a time use what several share. A copy, and a forked process, begin with nobody's turn."""
+
+    def __init__(self) -> None:
+        self._lock, self._process = threading.RLock(), os.getpid()
+
+    def __enter__(self) -> None:
+        if self._process != os.getpid():  # the thread whose turn it was is not in this process
+            self._lock, self._process = threading.RLock(), os.getpid()
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def __reduce__(self) -> tuple[type["Turns"], tuple[()]]:
+        return Turns, ()
 
 
 @contextmanager

@@ -1,7 +1,9 @@
 """How a run in a program is followed and stopped, and what it leaves alone."""
 
+import copy
 import importlib.util
 import os
+import pickle
 import random
 import signal
 import threading
@@ -17,7 +19,7 @@ from support.trained import PPO, SHORT
 
 import rlkit
 from rlkit import signals
-from rlkit.python.surroundings import PRODUCTS, usual
+from rlkit.python.surroundings import PRODUCTS, Turns, usual
 from rlkit.recording import checkpoint
 
 
@@ -251,3 +253,34 @@ def test_measurements_and_predictions_of_a_run_in_several_threads_take_turns(tmp
     one_by_one = [measured(split) for split in asked]
     with ThreadPoolExecutor(4) as threads:
         assert list(threads.map(measured, asked)) == one_by_one
+
+
+@pytest.mark.slow
+def test_a_measurement_may_wait_for_a_thread_that_asks_another_run(trained: dict[str, rlkit.Run]) -> None:
+    """As an environment does whose opponent or whose judge is a policy of rlkit, behind a time limit."""
+    folder = trained["ppo"].folder
+    run, opponent, other = (rlkit.load(folder) for _ in range(3))
+    with run._turns, ThreadPoolExecutor(1) as threads:
+        assert threads.submit(opponent.policy.predict, [0.0, 0.0, 0.1, 0.0]).result() in (0, 1)
+        copied = pickle.loads(pickle.dumps(run))
+        assert threads.submit(copied.policy.predict, [0.0, 0.0, 0.1, 0.0]).result() in (0, 1)
+    assert copy.deepcopy(other.policy).predict([0.0, 0.0, 0.1, 0.0]) in (0, 1)
+
+
+def test_a_fork_does_not_wait_for_a_thread_that_it_lacks() -> None:
+    turns, held, over = Turns(), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with turns:
+            held.set()
+            over.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    if not (child := os.fork()):
+        with turns:
+            os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    over.set()
+    thread.join()
