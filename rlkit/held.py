@@ -123,8 +123,10 @@ def of_policy(algo: Algorithm, env: Env) -> list[str]:
         return mine
     others = {key: x for key, x in named(algo, algo.saved).items() if key not in mine and not is_idle(x)}
     itself = identities(algo.policy) if isinstance(algo.policy, nn.Module) else set()
-    ids = {key: identities(x) - itself for key, x in others.items()}
-    ids |= {key: {id(at(algo, key.split(".")[:-1]))} for key, x in others.items() if isinstance(x, REPLACED)}
+    ids = {
+        key: {id(at(algo, key.split(".")[:-1]))} if isinstance(x, REPLACED) else identities(x) - itself
+        for key, x in others.items()
+    }
     found = reachable(algo.policy, set().union(*ids.values()), {id(env)}) if ids else set()
     return [*mine, *(key for key in others if not found.isdisjoint(ids[key]))]
 

@@ -20,10 +20,9 @@ def unsaved(algo: Algorithm) -> Iterator[tuple[str, object]]:
     for key, x in {**shared(type(algo)), **vars(algo)}.items():
         if key not in (*algo.saved, "progress"):
             yield key, x
-    for part in algo.saved:
-        for key, x in inside(at(algo, part.split("."))):
-            if f"{part}.{key}" not in algo.saved:
-                yield f"{part}.{key}", x
+    # A dict, as what `policy` holds inside may also be named itself (`policy.actor`).
+    held = {f"{part}.{key}": x for part in algo.saved for key, x in inside(at(algo, part.split(".")))}
+    yield from ((key, x) for key, x in held.items() if key not in algo.saved)
 
 
 def partly(algo: Algorithm) -> dict[int, set[str]]:
