@@ -21,14 +21,14 @@ from rlkit.tape import Tape
 
 
 def accumulate(
-    algo: Algorithm, batch: TensorDict, meter: Meter, measured: bool, guarded: Sequence[Optimizer]
+    algo: Algorithm, batch: TensorDict, meter: Meter, measured: bool
 ) -> tuple[Tensor | float, list[Learned]]:
     """Add the gradient of a minibatch, part by part. Returns: its loss, and its parts with what they measured.
 
-    Micro-batches and ranks only accumulate. measured: whether the meter gets the metrics; guarded: see `guarded_of`.
+    Micro-batches and ranks only accumulate. measured: whether the meter gets the metrics.
     """
     size, together = algo.policy.micro_steps, algo.divides and ranks.size() > 1
-    adding = Parts(guarded, together)
+    adding = Parts(all_optimizers(algo) if together or size is not None else (), together)
     total: Tensor | float = 0.0
     learned: list[Learned] = []
     with adding:
@@ -72,15 +72,6 @@ def loss_of(algo: Algorithm, returned: object) -> tuple[Tensor, Metrics]:
         case _:
             given = f"a {type(returned).__name__}"
     raise UserError(f'{name}.loss returned {given}: let it return (each * batch["weight"]).sum(), metrics')
-
-
-def guarded_of(algo: Algorithm) -> list[Optimizer]:
-    """The optimizers that a loss may neither step nor zero, as it may see a part of a minibatch; else none.
-
-    To look for them takes a few milliseconds where a policy has many layers.
-    """
-    in_parts = algo.policy.micro_steps is not None or (algo.divides and ranks.size() > 1)
-    return all_optimizers(algo) if in_parts else []
 
 
 def all_optimizers(algo: Algorithm) -> list[Optimizer]:

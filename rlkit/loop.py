@@ -12,7 +12,7 @@ from rlkit import ranks
 from rlkit.api import Algorithm, Env
 from rlkit.errors import Exhausted, Unfinished, UserError
 from rlkit.finite import check_iteration, check_parameters
-from rlkit.gradients import accumulate, guarded_of
+from rlkit.gradients import accumulate
 from rlkit.held import check_saved, fingerprints
 from rlkit.meter import Clock, Meter, averages
 from rlkit.policies import LearningRate, clip_gradients, discount
@@ -59,11 +59,11 @@ def seed_ranks(seed: int, *names: str | int) -> None:
 
 def learn(algo: Algorithm, meter: Meter, measured: bool = True) -> None:
     """One optimizer step per minibatch; micro-batches and ranks only accumulate its gradient."""
-    limit, meter.ratios, guarded = gradient_limit(algo.config), [], guarded_of(algo)
+    limit, meter.ratios = gradient_limit(algo.config), []
     for batch in algo.buffer:
         meter.begin()
         algo.optimizer.zero_grad()
-        total, learned = accumulate(algo, batch, meter, measured, guarded)
+        total, learned = accumulate(algo, batch, meter, measured)
         norm = clip_gradients(algo.optimizer, limit)
         algo.optimizer.step()
         algo.after_step(learned)

@@ -19,6 +19,8 @@ from rlkit.finite import leaves
 from rlkit.held import check_agreed
 
 OWN = """
+import copy
+
 import torch
 from rlkit import api, buffers, losses, policies
 
@@ -58,6 +60,7 @@ from rlkit.policies import Optimization as Config
 
 ADAM = "torch.optim.Adam(self.critic.parameters(), lr=0.01)"
 STEPPED = "self.second.step()\n        self.second.zero_grad()\n"
+ANEW = f"        self.critic = copy.deepcopy(self.critic)\n        self.second = {ADAM}\n"
 PARTS = 'rollout.set("part", rollout.select("reward")).set('
 
 HELD = """
@@ -87,6 +90,7 @@ class Held:
         {ADAM: f"Held({ADAM})"},
         # A gradient that is kept over all minibatches of an iteration, and batches with parts.
         {f"        {STEPPED}": "", "return env": f"{STEPPED}        return env", "rollout.set(": PARTS},
+        {STEPPED: STEPPED + ANEW},  # other parameters from the next minibatch on
     ],
 )
 def test_an_algorithm_of_ones_own_with_a_second_optimizer_learns_the_same_on_ranks(
