@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from rlkit import spaces
+from rlkit.moments import is_scalar
 
 if TYPE_CHECKING:
     from rlkit.spaces import AnySpace, Array
@@ -29,7 +30,7 @@ def check_types(held: object, part: Any, ours: bool) -> None:  # Any: whatever h
         ours = type(part).__module__.startswith(("torch.", "rlkit."))
         for number, state in moments.items() if isinstance(moments, dict) else ():
             for parameter in parameters[number : number + 1]:
-                _compare(state, {key: parameter for key in state if key != "step"}, ours)
+                _compare(state, {key: parameter for key, x in state.items() if not is_scalar(key, x)}, ours)
     else:
         _compare(held, part.state_dict(), ours)
 

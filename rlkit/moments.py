@@ -77,6 +77,23 @@ def check_moments(optimizer: torch.optim.Optimizer, state: Mapping[str, object])
             raise ValueError(f"{key} is {form(x)}")
 
 
+def is_scalar(key: str, x: object) -> bool:
+    """Whether it is one number of an optimizer for a whole parameter: its steps, or a product as NAdam's."""
+    return key == "step" or (isinstance(x, Tensor) and not x.dim() and x.is_floating_point() and key not in MOMENTS)
+
+
+def put_scalars(optimizer: torch.optim.Optimizer, held: Mapping[str, object]) -> None:
+    """Restore the types of such numbers, which torch turns into that of the parameter. held: the saved state."""
+    saved = held.get("state")
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    for number, state in saved.items() if isinstance(saved, dict) else ():
+        for parameter in parameters[number : number + 1]:
+            now = optimizer.state[parameter]
+            for key, x in ((key, x) for key, x in state.items() if isinstance(x, Tensor) and is_scalar(key, x)):
+                if isinstance(there := now.get(key), Tensor) and there.dtype != x.dtype:
+                    now[key] = x.to(there.device, copy=True)
+
+
 def shared_groups(found: Iterable[object]) -> Callable[[], None]:
     """Note which optimizers share parameter groups, as SAM and its base do; returns what lets them share again.
 

@@ -20,7 +20,7 @@ from rlkit.errors import UserError, one_line
 from rlkit.finite import check_finite, leaves, sound, unsound
 from rlkit.held import check_agreed, check_unchanged, is_own, learning, named, of_name, of_policy, owner
 from rlkit.meter import Meter
-from rlkit.moments import check_optimizer, flags_of, freeze, frozen_in, shared_groups
+from rlkit.moments import check_optimizer, flags_of, freeze, frozen_in, put_scalars, shared_groups
 from rlkit.policies.base import Exploring
 from rlkit.recording import checkpoint, twins
 from rlkit.recording.checkpoint import fitting
@@ -185,9 +185,8 @@ def restore(folder: Path, algo: Algorithm, env: Env, tidy: bool = False) -> Prog
             if key in state["generators"] or not key.startswith("global."):  # rlkit 0.5 wrote none of these
                 put_back(drawn, key, state["generators"][key])
     if (before := state.get("ranks", 1)) != ranks.size() and ranks.first():
-        now = ranks.size()
         many = f"{before} ranks" if before != 1 else "one process"
-        warn(f"{folder} was trained by {many} and goes on with {now}: up to rounding it is the same run")
+        warn(f"{folder} was trained by {many} and goes on with {ranks.size()}: up to rounding it is the same run")
     return _progress(folder, algo, state)
 
 
@@ -229,6 +228,7 @@ def _put(folder: Path, algo: Algorithm, state: State, keys: Sequence[str]) -> No
             elif key in put:
                 put[key]()
             if isinstance(there[last], torch.optim.Optimizer):
+                put_scalars(there[last], state["parts"][key])
                 check_optimizer(there[last], made)
     share()
     if bad := unsound(algo):
