@@ -3,6 +3,7 @@
 import hashlib
 import logging
 import operator
+import re
 from array import array
 from collections import deque
 from collections.abc import Iterator, Mapping, ValuesView
@@ -32,6 +33,7 @@ from torch import Tensor
 
 from rlkit import shards
 from rlkit.attributes import FLAT, NODES, PLAIN, RANDOM, Derived, state_of
+from rlkit.outside import FOLDER
 
 EMPTY: Mapping[int, AbstractSet[str]] = MappingProxyType({})
 MANY = 1000  # what is in a larger collection is looked at last: where it is too much, all beside it has been seen
@@ -162,7 +164,7 @@ def _inside(x: object) -> list[Any]:
 def _code(x: Any) -> list[Any]:
     """Which function, method, class or module it is, and what it has beside its code."""
     if isinstance(x, ModuleType):
-        return [x.__name__]
+        return [_anew(x.__name__)]
     if isinstance(x, CodeType):
         return [x.co_code, x.co_consts, x.co_names]
     if isinstance(x, partial):
@@ -181,7 +183,12 @@ def _code(x: Any) -> list[Any]:
 
 
 def _name(x: Any) -> list[Any]:
-    return [(x.__objclass__ if isinstance(x, UNBOUND) else x).__module__, x.__qualname__]
+    return [_anew((x.__objclass__ if isinstance(x, UNBOUND) else x).__module__), x.__qualname__]
+
+
+def _anew(module: str | None) -> str | None:
+    """The name of a module; that of a file of the user's, which each run of a program loads anew, as in the first."""
+    return module and re.sub(rf"^{FOLDER}\d+", f"{FOLDER}1", module)
 
 
 def _random(x: Any) -> list[Any]:

@@ -20,7 +20,7 @@ import torch
 from support.state import Counts, Helper, counting
 from tensordict import TensorDict
 
-from rlkit import fingerprint
+from rlkit import fingerprint, outside
 from rlkit.fingerprint import digest
 
 
@@ -156,6 +156,18 @@ def test_whatever_an_attribute_holds_counts(what: str) -> None:
     assert digest(Helper(one)) == digest(Helper(one)) != digest(Helper(two))
     if not hasattr(one, "__next__") and not isinstance(one, type({}.values()) | type(random) | MappingProxyType):
         assert digest(deepcopy(one)) == digest(one)
+
+
+def test_a_file_that_is_loaded_again_has_the_same_fingerprint(tmp_path: Path) -> None:
+    """Each run of a program loads the user's files anew, in a package of its own."""
+    (tmp_path / "mine.py").write_text("import math\n\n\nclass Kind: ...\n\n\ndef double(x):\n    return 2 * x\n")
+    found = []
+    for _ in range(2):
+        outside.begin()
+        module = outside.load_file(tmp_path / "mine.py")
+        found.append((module, [module, module.Kind, module.double, partial(module.double, 1)]))
+    assert found[0][0] is not found[1][0]
+    assert digest(found[0][1]) == digest(found[1][1]) != digest([module, module.double, module.Kind])
 
 
 def test_how_many_children_a_generator_has_spawned_counts() -> None:
