@@ -10,10 +10,10 @@ from torch.optim import Optimizer
 
 from rlkit import ranks, shards
 from rlkit.api import Algorithm, Metrics
+from rlkit.attributes import at
 from rlkit.buffers import check_rows, in_step, learned_by_all, mine_of, split
 from rlkit.buffers.splitting import Learned
 from rlkit.errors import UserError
-from rlkit.held import named
 from rlkit.meter import Meter, detached
 from rlkit.moments import takes_hooks
 from rlkit.policies.optimizers import optimizers
@@ -75,8 +75,10 @@ def loss_of(algo: Algorithm, returned: object) -> tuple[Tensor, Metrics]:
 
 
 def all_optimizers(algo: Algorithm) -> list[Optimizer]:
-    """Those that an algorithm holds, and those that `saved` names in parts of it."""
-    found = [*optimizers(algo), *(x for x in named(algo, algo.saved).values() if isinstance(x, Optimizer))]
+    """Those that an algorithm holds, and those in parts of which `saved` names something (`helper.network`)."""
+    paths = dict.fromkeys(tuple(key.split(".")[:n]) for key in algo.saved for n in range(key.count(".") + 1))
+    found = [x for path in paths for x in optimizers(at(algo, path))]
+    found += [x for outer in found if not takes_hooks(outer) for x in optimizers(outer)]  # which it steps
     return list({id(x): x for x in found}.values())
 
 

@@ -73,6 +73,9 @@ def test_an_optimizer_that_saved_names_in_a_part_counts() -> None:
     assert gradients.all_optimizers(algo) == [algo.optimizer]
     algo.saved = (*algo.saved, "helper.opt")
     assert gradients.all_optimizers(algo) == [algo.optimizer, algo.helper.opt]
+    algo.helper.inner = SimpleNamespace(net=nn.Linear(1, 1), opt=torch.optim.SGD([torch.ones(1, requires_grad=True)]))
+    algo.saved = (*algo.saved[:-1], "helper.inner.net")  # it is stepped, and has nothing that a checkpoint would need
+    assert gradients.all_optimizers(algo) == [algo.optimizer, algo.helper.opt, algo.helper.inner.opt]
 
 
 def test_ranks_refuse_to_add_up_sparse_gradients() -> None:
@@ -97,6 +100,14 @@ def test_an_optimizer_that_takes_no_hooks_is_let_be() -> None:
     second._optimizer_step_pre_hooks = {}  # type: ignore[assignment]
     with gradients.Parts([second], False):
         assert not takes_hooks(second)
+
+
+def test_an_optimizer_inside_one_that_takes_no_hooks_counts() -> None:
+    outer, inner = (torch.optim.SGD([torch.ones(1, requires_grad=True)]) for _ in range(2))
+    outer._optimizer_step_pre_hooks = {}  # type: ignore[assignment]
+    vars(outer)["inner"] = inner
+    algo, _ = holding("outer", outer)
+    assert gradients.all_optimizers(algo) == [outer, algo.optimizer, inner]
 
 
 def test_only_the_first_rank_keeps_what_was_added_up_before(monkeypatch: pytest.MonkeyPatch) -> None:
