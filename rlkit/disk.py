@@ -23,7 +23,9 @@ _locked: dict[str, tuple[os.stat_result, os.stat_result]] = {}
 def refuse_link(path: Path) -> None:
     """Raises: UserError where the path is a link."""
     if os.path.islink(path):  # pathlib's function raises where a name is too long
-        raise UserError(f"{path} is a link, and nothing is written through one: put what it points to in its place")
+        raise UserError(
+            f"{path} is a link, and links in a folder that rlkit writes are refused: put what it points to in its place"
+        )
 
 
 def is_file(path: Path) -> bool:

@@ -217,7 +217,7 @@ def test_episodes_in_progress_belong_to_as_many_ranks(monkeypatch: pytest.Monkey
     with pytest.raises(UserError, match=r"those of 2 ranks, and here are 1: continue it with as many \(torchrun"):
         parts.state_of({"ranks": [{}, {}]})
     pretend(monkeypatch, 2)
-    with pytest.raises(UserError, match="those of 1 ranks, and here are 2"):
+    with pytest.raises(UserError, match=r"those of one process, and here are 2: continue it with as many \(python"):
         parts.state_of({"episodes": [0]})
 
 

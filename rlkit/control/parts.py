@@ -28,9 +28,12 @@ def state_of(state: State) -> State:
     """
     held = state.get("ranks", [state])
     if len(held) != ranks.size():
+        many, command = f"{len(held)} ranks", f"torchrun --nproc-per-node {len(held)} -m rlkit.run"
+        if len(held) == 1:
+            many, command = "one process", "python -m rlkit.run"
         raise UserError(
-            f"its episodes in progress are those of {len(held)} ranks, and here are {ranks.size()}: continue it with "
-            f"as many (torchrun --nproc-per-node {len(held)}), or start a new run"
+            f"its episodes in progress are those of {many}, and here are {ranks.size()}: continue it with as many "
+            f"({command} resume=FOLDER), or start a new run"
         )
     found: State = held[ranks.rank()]
     return found

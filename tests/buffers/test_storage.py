@@ -178,7 +178,7 @@ def go_on(folder: Path) -> None:
         (change_step, r"\(it holds other steps\)"),
         (change_frame, r"\(it holds other frames\)"),
         (go_on, r"\(it holds other steps\)"),
-        (link, r"reward.ring is a link, and nothing is written through one"),
+        (link, r"reward.ring is a link, and links in a folder that rlkit writes are refused"),
         (lambda folder: os.link(folder / "reward.ring", folder / "x"), r"\(reward.ring has a second name, a hard link"),
     ],
 )
@@ -225,7 +225,7 @@ def test_what_is_no_replay_is_left_alone(tmp_path: Path) -> None:
         first_steps(tmp_path / "thesis.txt" / "ring")
     (tmp_path / "links").mkdir()
     (tmp_path / "links" / ".lock").symlink_to(tmp_path / "thesis.txt")
-    with pytest.raises(UserError, match="is a link, and nothing is written through one"):
+    with pytest.raises(UserError, match="is a link, and links in a folder that rlkit writes are refused"):
         first_steps(tmp_path / "links")
     assert os.listdir(tmp_path / "links") == [".lock"] and (tmp_path / "thesis.txt").read_text() == "years"
 

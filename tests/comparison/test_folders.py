@@ -288,7 +288,7 @@ def test_what_is_written_beside_a_run_follows_no_link(tmp_path: Path) -> None:
     one = job(folder(tmp_path / "a", finished=False))
     (tmp_path / "private").write_text("mine")
     one.now.symlink_to(tmp_path / "private")
-    with pytest.raises(UserError, match="is a link, and nothing is written through one"):
+    with pytest.raises(UserError, match="is a link, and links in a folder that rlkit writes are refused"):
         grid.carry_out(one, tmp_path / ".stop")
     assert (tmp_path / "private").read_text() == "mine"
 
@@ -306,7 +306,7 @@ def test_no_run_is_written_through_a_link(tmp_path: Path, capsys: pytest.Capture
     (tmp_path / "out" / "runs").symlink_to(tmp_path / "elsewhere")
     words = ["algo=q_learning", "env=gridworld", "seed=0", "iterations=1", f"out={tmp_path / 'out'}"]
     assert compare.main(words) == 2
-    assert "is a link, and nothing is written through one" in capsys.readouterr().err
+    assert "is a link, and links in a folder that rlkit writes are refused" in capsys.readouterr().err
     assert not list((tmp_path / "elsewhere").iterdir())
 
 

@@ -78,7 +78,7 @@ def test_a_link_here_is_not_written_through(tmp_path):
     for folder in (home, elsewhere):
         folder.mkdir()
     (home / "checkpoints").symlink_to(elsewhere)
-    with pytest.raises(UserError, match="is a link, and nothing is written through one"):
+    with pytest.raises(UserError, match="is a link, and links in a folder that rlkit writes are refused"):
         parcel.bring(tar_of(tmp_path / "t", (entry("checkpoints/latest.safetensors"), b"x")), home)
     assert not [*elsewhere.iterdir()]
 
