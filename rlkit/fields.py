@@ -55,7 +55,7 @@ class Choose:
 CONTROL = "a control environment"
 PLAYED = "an algorithm that plays, as all do but value_iteration and policy_iteration"
 GROUPS = "an algorithm that plays several attempts from each start"
-PAIRS = "an algorithm that makes pairs of an even number of attempts, such as dpo"
+PAIRS = "an algorithm that makes pairs of its attempts, such as dpo, with an even algo.group"
 DEMONSTRATIONS = "an algorithm that learns from demonstrations, such as sft"
 ATTEMPTS = "an algorithm that attempts problems, as all do but sft"
 ASKED = "an algorithm that attempts problems, as all do but sft, or env.shots"
