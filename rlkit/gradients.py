@@ -78,7 +78,6 @@ def all_optimizers(algo: Algorithm) -> list[Optimizer]:
     """Those that an algorithm holds, and those in parts of which `saved` names something (`helper.network`)."""
     paths = dict.fromkeys(tuple(key.split(".")[:n]) for key in algo.saved for n in range(key.count(".") + 1))
     found = [x for path in paths for x in optimizers(at(algo, path))]
-    found += [x for outer in found if not takes_hooks(outer) for x in optimizers(outer)]  # which it steps
     return list({id(x): x for x in found}.values())
 
 

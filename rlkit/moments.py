@@ -22,9 +22,9 @@ def flags_of(x: object) -> list[dict[str, object]]:
     return [{key: group[key] for key in FLAGS if key in group} for group in x.param_groups]
 
 
-def takes_hooks(optimizer: torch.optim.Optimizer) -> bool:
+def takes_hooks(optimizer: torch.optim.Optimizer, of: str = "step") -> bool:
     """Whether torch can add hooks to it; one that wraps another may have none, or a plain dict."""
-    return isinstance(vars(optimizer).get("_optimizer_step_pre_hooks"), OrderedDict)
+    return isinstance(vars(optimizer).get(f"_optimizer_{of}_pre_hooks"), OrderedDict)
 
 
 def check_optimizer(optimizer: torch.optim.Optimizer, made: Sequence[Mapping[str, object]]) -> None:
@@ -35,7 +35,8 @@ def check_optimizer(optimizer: torch.optim.Optimizer, made: Sequence[Mapping[str
     if not isinstance(optimizer, torch.optim.Adam | torch.optim.SGD | torch.optim.RMSprop):  # AdamW is an Adam
         return
     ours = type(optimizer).__module__.startswith(("torch.", "rlkit."))  # others keep what they need in any shape
-    for parameter, state in optimizer.state.items():
+    states = [(p, state) for p, state in optimizer.state.items() if isinstance(p, Tensor)]  # others may be of the user
+    for parameter, state in states:
         check_moments(optimizer, state)
         for key, x in state.items():
             whole = key in MOMENTS or (ours and isinstance(x, Tensor) and x.dim() > 0)
@@ -82,16 +83,16 @@ def is_scalar(key: str, x: object) -> bool:
     return key == "step" or (isinstance(x, Tensor) and not x.dim() and x.is_floating_point() and key not in MOMENTS)
 
 
-def put_scalars(optimizer: torch.optim.Optimizer, held: Mapping[str, object]) -> None:
-    """Restore the types of such numbers, which torch turns into that of the parameter. held: the saved state."""
-    saved = held.get("state")
+def put_scalars(optimizer: torch.optim.Optimizer, saved: Mapping[str, object]) -> None:
+    """Restore the types of such numbers; saved: what torch has restored."""
+    states = saved.get("state")
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    for number, state in saved.items() if isinstance(saved, dict) else ():
-        for parameter in parameters[number : number + 1]:
-            now = optimizer.state[parameter]
-            for key, x in ((key, x) for key, x in state.items() if isinstance(x, Tensor) and is_scalar(key, x)):
-                if isinstance(there := now.get(key), Tensor) and there.dtype != x.dtype:
-                    now[key] = x.to(there.device, copy=True)
+    for number, state in states.items() if isinstance(states, dict) else ():
+        now = optimizer.state.get(parameters[number], {}) if isinstance(number, int) else {}
+        for key, x in state.items() if now else ():
+            there = now.get(key)
+            if is_scalar(key, x) and isinstance(x, Tensor) and isinstance(there, Tensor) and x.dtype != there.dtype:
+                now[key] = x.to(there.device, copy=True)
 
 
 def shared_groups(found: Iterable[object]) -> Callable[[], None]:

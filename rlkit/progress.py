@@ -20,8 +20,9 @@ from rlkit.errors import UserError, one_line
 from rlkit.finite import check_finite, leaves, sound, unsound
 from rlkit.held import check_agreed, check_unchanged, is_own, learning, named, of_name, of_policy, owner
 from rlkit.meter import Meter
-from rlkit.moments import check_optimizer, flags_of, freeze, frozen_in, put_scalars, shared_groups
+from rlkit.moments import check_optimizer, flags_of, freeze, frozen_in, shared_groups
 from rlkit.policies.base import Exploring
+from rlkit.policies.optimizers import scalars_kept
 from rlkit.recording import checkpoint, twins
 from rlkit.recording.checkpoint import fitting
 from rlkit.recording.undo import drawing, plain
@@ -217,7 +218,7 @@ def _put(folder: Path, algo: Algorithm, state: State, keys: Sequence[str]) -> No
     for key in keys:
         there, last = owner(algo, key), key.rpartition(".")[2]
         made = flags_of(there[last])
-        with fitting(folder, key):
+        with fitting(folder, key), scalars_kept(there[last]):
             if key in state["parts"]:
                 if ours := is_ours(there[last]):
                     check_alike(state["parts"][key], there[last].state_dict(), shapes=True)
@@ -228,7 +229,6 @@ def _put(folder: Path, algo: Algorithm, state: State, keys: Sequence[str]) -> No
             elif key in put:
                 put[key]()
             if isinstance(there[last], torch.optim.Optimizer):
-                put_scalars(there[last], state["parts"][key])
                 check_optimizer(there[last], made)
     share()
     if bad := unsound(algo):

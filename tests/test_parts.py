@@ -102,12 +102,12 @@ def test_an_optimizer_that_takes_no_hooks_is_let_be() -> None:
         assert not takes_hooks(second)
 
 
-def test_an_optimizer_inside_one_that_takes_no_hooks_counts() -> None:
-    outer, inner = (torch.optim.SGD([torch.ones(1, requires_grad=True)]) for _ in range(2))
+def test_an_optimizer_inside_another_counts() -> None:
+    outer, middle, inner = (torch.optim.SGD([torch.ones(1, requires_grad=True)]) for _ in range(3))
     outer._optimizer_step_pre_hooks = {}  # type: ignore[assignment]
-    vars(outer)["inner"] = inner
+    vars(outer)["held"], vars(middle)["held"] = [middle], inner
     algo, _ = holding("outer", outer)
-    assert gradients.all_optimizers(algo) == [outer, algo.optimizer, inner]
+    assert gradients.all_optimizers(algo) == [outer, middle, inner, algo.optimizer]
 
 
 def test_only_the_first_rank_keeps_what_was_added_up_before(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,9 @@
 import itertools
 import math
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Protocol, runtime_checkable
 
 import torch
@@ -12,11 +14,13 @@ from torch import Tensor, nn
 from rlkit import shards
 from rlkit.errors import UserError
 from rlkit.fields import Choose, Decay, Limit, Natural, Needs, NonNegative, Positive, Schedule
+from rlkit.moments import put_scalars, takes_hooks
 from rlkit.policies.flat import Flat, FlatAdamW, FlatRMSprop, can_be_flat
 from rlkit.policies.layers import DRAWN
 from rlkit.shards import parameters_of
 from rlkit.terminal import warn
 
+TORCHS = ("state", "param_groups", "defaults")  # attributes of an optimizer that torch fills with many small things
 Falling = Annotated[Schedule, Choose("constant", "linear")]
 
 
@@ -109,10 +113,10 @@ def rmsprop(module: Parametrized, config: Optimization) -> torch.optim.Optimizer
 def optimizers(holder: object) -> list[torch.optim.Optimizer]:
     """All optimizers that an algorithm holds, each once: it may step some of them itself.
 
-    They may stand in collections, and in its own objects with a state_dict.
+    They may stand in collections, in its own objects with a state_dict, and inside other optimizers, as in SAM.
     """
     found: list[torch.optim.Optimizer] = []
-    waiting: list[object] = [*vars(holder).values()]
+    waiting = _attributes(holder)
     seen: dict[int, object] = {}
     while waiting:
         item = waiting.pop()
@@ -121,11 +125,39 @@ def optimizers(holder: object) -> list[torch.optim.Optimizer]:
         seen[id(item)] = item
         if isinstance(item, torch.optim.Optimizer):
             found.append(item)
-        elif isinstance(item, dict | list | tuple):
+        if isinstance(item, dict | list | tuple):
             waiting += item.values() if isinstance(item, dict) else item
         elif hasattr(item, "load_state_dict") and hasattr(item, "__dict__"):
-            waiting += vars(item).values()
+            waiting += _attributes(item)
     return found
+
+
+def _attributes(x: object) -> list[object]:
+    is_optimizer = isinstance(x, torch.optim.Optimizer)
+    return [held for key, held in vars(x).items() if not (is_optimizer and key in TORCHS)]
+
+
+@contextmanager
+def scalars_kept(part: object) -> Iterator[None]:
+    """While it is open, what torch restores of optimizers keeps numbers for a whole parameter in their own type.
+
+    torch gives them the type of the parameter, and NAdam and ASGD keep some in float32 for any. part: an optimizer, or
+    what holds some.
+    """
+    found = [part] if isinstance(part, torch.optim.Optimizer) else []
+    found += optimizers(part) if hasattr(part, "__dict__") else []
+    with ExitStack() as stack:
+        for x in found:
+            if takes_hooks(x, "load_state_dict"):
+                saved: dict[str, Any] = {}
+                note, put = partial(_note, saved), partial(put_scalars, saved=saved)
+                stack.callback(x.register_load_state_dict_pre_hook(note).remove)
+                stack.callback(x.register_load_state_dict_post_hook(put).remove)
+        yield
+
+
+def _note(saved: dict[str, Any], _: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    saved.update(state)
 
 
 def check_apart(holder: object) -> None:

@@ -1,6 +1,8 @@
 """What optimizers keep for each parameter comes back as it was."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -9,6 +11,28 @@ from support.state import holding
 
 from rlkit.progress import Progress, restore, save
 
+
+def learn(optimizer: torch.optim.Optimizer, steps: int) -> torch.Tensor:
+    (weight,) = optimizer.param_groups[0]["params"]
+    for _ in range(steps):
+        weight.grad = torch.cos(weight.detach())
+        optimizer.step()
+    moved: torch.Tensor = weight.detach()
+    return moved
+
+
+def goes_on(make: Callable[[list[torch.Tensor]], Any], dtype: torch.dtype, folder: Path) -> None:
+    """Three steps, a checkpoint, and three more, by the same optimizer and by a new one."""
+    weights = [torch.linspace(-1, 1, 5, dtype=dtype).requires_grad_() for _ in range(2)]
+    one, two = (make([weight]) for weight in weights)
+    algo, env = holding("second", one, saved=("second",))
+    weights[1].data.copy_(learn(one, 3))
+    save(folder, algo, env, Progress())
+    restore(folder, *holding("second", two, saved=("second",)))
+    assert same(two.state_dict(), one.state_dict())
+    assert torch.equal(learn(one, 3), learn(two, 3))
+
+
 OPTIMIZERS = ("Adadelta", "Adagrad", "Adam", "Adamax", "AdamW", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD")
 
 
@@ -16,20 +40,61 @@ OPTIMIZERS = ("Adadelta", "Adagrad", "Adam", "Adamax", "AdamW", "ASGD", "NAdam",
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_an_optimizer_of_torch_goes_on_as_if_it_had_not_stopped(name: str, dtype: torch.dtype, tmp_path: Path) -> None:
     """Some keep a number in float32 for each parameter, whatever that is of."""
+    goes_on(lambda weights: getattr(torch.optim, name)(weights, lr=0.01), dtype, tmp_path)
 
-    def learn(optimizer: torch.optim.Optimizer, steps: int) -> torch.Tensor:
-        (weight,) = optimizer.param_groups[0]["params"]
-        for _ in range(steps):
-            weight.grad = torch.cos(weight.detach())
-            optimizer.step()
-        moved: torch.Tensor = weight.detach()
-        return moved
 
-    weights = [torch.linspace(-1, 1, 5, dtype=dtype).requires_grad_() for _ in range(2)]
-    one, two = (getattr(torch.optim, name)([weight], lr=0.01) for weight in weights)
-    algo, env = holding("second", one, saved=("second",))
-    weights[1].data.copy_(learn(one, 3))
-    save(tmp_path, algo, env, Progress())
-    restore(tmp_path, *holding("second", two, saved=("second",)))
-    assert same(two.state_dict(), one.state_dict())
-    assert torch.equal(learn(one, 3), learn(two, 3))
+class Around(torch.optim.Optimizer):
+    """Steps the optimizer inside every second time, and has no state but that of it."""
+
+    def __init__(self, inner: torch.optim.Optimizer) -> None:
+        self.inner, self.calls = inner, 0
+        self.param_groups, self.defaults = inner.param_groups, inner.defaults
+
+    def step(self, closure: Any = None) -> None:
+        self.calls += 1
+        if self.calls % 2:
+            self.inner.step()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"inner": self.inner.state_dict(), "calls": self.calls}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.calls = state["calls"]
+        self.inner.load_state_dict(state["inner"])
+        self.param_groups = self.inner.param_groups
+
+
+class Flat(Around):
+    """Has a state of torch's form."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.inner.state_dict() | {"calls": self.calls}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        inner = {key: x for key, x in state.items() if key != "calls"}
+        super().load_state_dict({"inner": inner, "calls": state["calls"]})
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("kinds", [(Around,), (Flat,), (Around, Flat), (Around, Around)])
+def test_an_optimizer_inside_another_goes_on_too(
+    kinds: tuple[type[Around], ...], dtype: torch.dtype, tmp_path: Path
+) -> None:
+    def make(weights: list[torch.Tensor]) -> torch.optim.Optimizer:
+        made: torch.optim.Optimizer = torch.optim.NAdam(weights)
+        for kind in reversed(kinds):
+            made = kind(made)
+        return made
+
+    goes_on(make, dtype, tmp_path)
+
+
+class Counting(torch.optim.SGD):
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        held: dict[Any, Any] = self.state
+        held["all"]["steps"] = held["all"].get("steps", 0) + 1
+        super().step(closure)
+
+
+def test_an_optimizer_that_notes_something_beside_its_parameters_goes_on(tmp_path: Path) -> None:
+    goes_on(lambda weights: Counting(weights, lr=0.1, momentum=0.9), torch.float32, tmp_path)
