@@ -93,7 +93,6 @@ def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> 
     training, meter = Training(algo, env, run, log, progress, Clock(progress.env_steps)), progress.meter
     check_saved(algo, env)
     progress.held, lasting = fingerprints(algo, env), lasting_of(algo)
-    progress.doctor.attach(algo.optimizer)
     evaluating = measuring = False
 
     def logged(steps: int) -> bool:
@@ -109,7 +108,7 @@ def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> 
     while not progress.over(run, *ranks.most(progress.interrupted, progress.terminated)):
         before = progress.fraction(run)
         set_progress(algo, progress, run)
-        progress.doctor.begin(env)
+        progress.doctor.begin(algo, env)
         go_back = noted(algo, env)
         try:
             rollout, credited = walk(algo, env, meter, logged, progress.iteration)

@@ -8,6 +8,7 @@ from typing import TypedDict
 import torch
 from tensordict import TensorDict
 from torch import Tensor
+from torch.utils.hooks import RemovableHandle
 
 from rlkit import shards
 from rlkit.api import Algorithm, Env, State
@@ -38,6 +39,8 @@ class Doctor:
         self.points: dict[str, list[list[float]]] = {}  # of each gold measure: the return and what it was, at each look
         self.penalties: Collection[str] = ()  # rewards that should fall
         self.began, self.scoring = 0.0, 0.0
+        self.optimizer: torch.optim.Optimizer | None = None  # whose steps are measured
+        self.hooks: list[RemovableHandle] = []
 
     def state_dict(self) -> State:
         return {name: vars(self)[name] for name in ("alarms", "streaks", "past", "update", "points")}
@@ -47,27 +50,37 @@ class Doctor:
         self.past, self.update, self.points = state["past"], state["update"], state.get("points", {})  # not in 0.5
 
     def attach(self, optimizer: torch.optim.Optimizer) -> None:
-        """Measure the first step after each look. Plain SGD is left alone: on a table its step is α·δ by design."""
+        """Measure the first step after each look. Plain SGD is left alone: on a table its step is α·δ by design.
+
+        An algorithm may put another optimizer in the place of its own, and other memory behind parameters.
+        """
+        if optimizer is self.optimizer:
+            return
+        for hook in self.hooks:
+            hook.remove()
+        self.optimizer, self.hooks = optimizer, []
         if isinstance(optimizer, torch.optim.SGD) or not takes_hooks(optimizer):
             return
-        parameters = [shards.mine(p.detach()) for group in optimizer.param_groups for p in group["params"]]
-        sample = [p.view(-1)[:SAMPLE] for p in parameters if p.is_contiguous()]  # shares the memory
         before: list[Tensor] = []
+
+        def sample() -> Tensor:
+            parameters = [shards.mine(p.detach()) for group in optimizer.param_groups for p in group["params"]]
+            return torch.cat([p.view(-1)[:SAMPLE] for p in parameters if p.is_contiguous()])
 
         def keep(*_: object) -> None:
             if not self.update:
-                before.append(torch.cat(sample))
+                before.append(sample())
 
         def compare(*_: object) -> None:
             if before:
                 w = before.pop()
-                self.update = torch.stack([(torch.cat(sample) - w).norm(), w.norm()]).tolist()
+                self.update = torch.stack([(sample() - w).norm(), w.norm()]).tolist()
 
-        optimizer.register_step_pre_hook(keep)
-        optimizer.register_step_post_hook(compare)
+        self.hooks = [optimizer.register_step_pre_hook(keep), optimizer.register_step_post_hook(compare)]
 
-    def begin(self, env: Env) -> None:
+    def begin(self, algo: Algorithm, env: Env) -> None:
         """Start the clock of an iteration."""
+        self.attach(algo.optimizer)
         self.began, self.scoring = time.perf_counter(), env.scoring
 
     def measure(
