@@ -2,8 +2,9 @@
 
 import math
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from traceback import walk_tb
 from typing import TYPE_CHECKING, BinaryIO, TypedDict
@@ -30,6 +31,7 @@ SECONDS = 10.0  # that a GIF takes, within what the eye can follow
 FASTEST, SLOWEST = 20, 400  # milliseconds that a picture stays: browsers slow down what is faster
 CAPTION = 22  # pixels below each picture
 MARGIN = 6  # pixels beside a caption
+DRAWING = threading.RLock()  # pygame and the variables of MuJoCo belong to the whole program
 
 
 class Frame(TypedDict):
@@ -60,6 +62,11 @@ def frames(
     termination the value 0, as nothing follows. Greedy, it is the episode that `evaluate` measured, from the same reset
     seed.
     """
+    with DRAWING if draw else nullcontext():
+        return _episode(env, policy, episode, split, greedy, draw)
+
+
+def _episode(env: ControlEnv, policy: Acts, episode: int, split: Split, greedy: bool, draw: bool) -> list[Frame]:
     if draw:
         prepare()
     draws = generators(policy)

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 
 import gymnasium
 import numpy as np
@@ -61,6 +62,30 @@ def test_gymnasium_draws_the_very_states_of_the_episode_that_was_measured(name):
         )  # an edge may lie a pixel off
         if frame["action"] is not None:
             theirs.step(np.array(frame["action"], dtype=np.float32) if name == "pendulum" else frame["action"])
+
+
+def test_one_thread_at_a_time_draws(monkeypatch):
+    """pygame, and the variable that MuJoCo reads, belong to the whole program."""
+    free = []
+
+    def ask():
+        free.append(video.DRAWING.acquire(blocking=False))
+        if free[-1]:
+            video.DRAWING.release()
+
+    def look(copies):
+        other = threading.Thread(target=ask)
+        other.start()
+        other.join()
+        return np.zeros((4, 4, 3), dtype=np.uint8)
+
+    env = make("cartpole", step_limit=2)
+    monkeypatch.setattr(video, "_picture", look)
+    monkeypatch.setattr(video, "_nothing", look)
+    for draw in (True, False):
+        frames(env, Actor(env, Network()), draw=draw)
+        assert set(free) == {not draw}
+        free.clear()
 
 
 @pytest.mark.parametrize(("name", "keys"), [("frozenlake", {}), ("cliffwalking", {}), ("taxi", {}), ("gym", CAR)])
