@@ -48,6 +48,7 @@ class Live:
         self.rows: TensorDict | None = None  # what was played last, [N, T]
         self.group_size, self.passes = 1, 0
         self.now: dict[str, Tensor] = {}  # of each token, [N, T]
+        self.told: Json = {}  # what holds for all of them
         self.replays: dict[str, list[bytes]] = {}
         self.doing = groups.Doing()
 
@@ -100,11 +101,12 @@ class Live:
             return self.overview()
 
     def group(self, request: Json) -> Json:
-        """{"group"}: the attempts at one prompt, with what is known of each token."""
+        """{"group"}: the attempts at one prompt, with what is known of each token, and `now`, the overview of it."""
         with self.lock:
             rows, size = self.played(), self.group_size
             at = int(number(request, "group", 0, len(rows) // size - 1)) * size
-            return {"prompt": self.prompt(at), "attempts": [self.attempt(row) for row in range(at, at + size)]}
+            attempts = [self.attempt(row) for row in range(at, at + size)]
+            return {"prompt": self.prompt(at), "attempts": attempts, "now": self.told}
 
     def doing_now(self, request: Json) -> Json:
         """What `play` or `learn` is at, asked meanwhile."""
@@ -140,7 +142,7 @@ class Live:
             told["clip_fraction"] = float(self.now["clipped"].sum() / steps)
         if "log_prob" in rows.keys():
             told["kl"] = float((divergences.kl_k3(rows["log_prob"], self.now["log_prob"]) * rows["mask"]).sum() / steps)
-        return told | {
+        self.told = told | {
             "iteration": self.progress.iteration,
             "over": self.over,
             "passes": self.passes,
@@ -150,6 +152,7 @@ class Live:
             "known": list(self.now),
             "informative": groups.informative(rows, self.group_size),
         }
+        return self.told
 
     def flat(self) -> TensorDict:
         """What was played as rows [N, T], whatever the groups; a group that nothing can be learned from is left out."""

@@ -73,6 +73,8 @@ async function group() {
   const shown = Array.from({ length: Math.min(many(), state.answer.groups - state.at) }, (_, i) => state.at + i);
   const groups = await Promise.all(shown.map((at) => ask("group", { group: at })));
   if (mine !== state.turn) return; // others were asked for meanwhile
+  if (groups.some(({ now }) => JSON.stringify(now) !== JSON.stringify(groups[0].now))) return group(); // another page learned
+  state.answer = groups[0].now;
   state.groups = groups;
   const known = ORDER.filter((name) => state.answer.known.includes(name));
   if (!known.includes(state.color)) state.color = known[0];

@@ -119,6 +119,16 @@ def test_long_words_of_an_alarm_stay_within_the_page(browser: Any, runs: Path, t
         sync_api.expect(page.locator(".alarms")).to_contain_text("mmm")
 
 
+def test_long_words_of_a_completion_stay_within_the_page(browser: Any, runs: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(runs / "grpo", tmp_path / "grpo")
+    kept = [json.loads(line) for line in (run / "completions.jsonl").read_text().splitlines()]
+    kept = [line | {"kind": "k" * 300, "rewards": {"r" * 300: 1.0}} for line in kept]
+    (run / "completions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))
+    with opened(browser, str(run), width=400) as page:
+        page.get_by_role("tab", name="Completions").click()
+        sync_api.expect(page.locator("#stored .card").first).to_contain_text("rrr")
+
+
 def test_what_is_selected_on_the_page_of_a_run_stays_selected(browser: Any, runs: Path) -> None:
     with opened(browser, str(runs / "ppo")) as page:
         page.locator("details", has=page.locator("#config")).evaluate("(node) => (node.open = true)")

@@ -97,3 +97,20 @@ def test_the_algorithm_that_was_chosen_last_is_shown(browser: Any) -> None:
         sync_api.expect(tab).to_have_attribute("aria-selected", "true")
         let_go(page, held[0])
         assert tab.get_attribute("aria-selected") == "true"
+
+
+def test_the_tokens_of_a_page_are_of_the_state_that_it_tells(browser: Any, runs: Path) -> None:
+    """Two pages look at one policy in memory, and one of them learns."""
+    with opened(browser, str(runs / "grpo")) as page:
+        page.get_by_role("tab", name="Tokens").click()
+        sync_api.expect(page.locator("#played")).to_contain_text("Learned 1 ×")
+        sync_api.expect(page.locator("#working")).to_be_hidden()
+        other = browser.new_page()
+        other.goto(page.url)
+        other.get_by_role("tab", name="Tokens").click()
+        sync_api.expect(other.locator("#played")).to_contain_text("Learned 1 ×")
+        other.get_by_role("button", name="Learn").click()
+        sync_api.expect(other.locator("#played")).to_contain_text("Learned 2 ×")
+        page.get_by_role("button", name="Next prompt").click()
+        sync_api.expect(page.locator("#played")).to_contain_text("Learned 2 ×")
+        other.close()
