@@ -111,7 +111,7 @@ class _Reading:
                 raise NoResult("a parenthesis is open")
         elif self.tokens and (self.tokens[0][0].isdigit() or self.tokens[0][0] == "."):
             token = self.tokens.pop(0).replace(",", "")
-            if len(token) > DIGITS:
+            if sum(map(str.isdigit, token)) > DIGITS:
                 raise NoResult(f"more than {DIGITS} digits")
             value = Fraction(token)
         else:
