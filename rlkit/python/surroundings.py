@@ -14,6 +14,13 @@ from rlkit.errors import UserError
 
 _all: Any = torch.backends  # torch's stubs lack these; what is set for all holds where a kind has none of its own
 PRODUCTS = _all, _all.mkldnn.matmul, _all.mkldnn.conv, _all.mkldnn.rnn, _all.cuda.matmul
+_cuda = torch.backends.cuda  # the CPU reads the choice of a kernel for attention here, too
+ATTENTION: tuple[tuple[Callable[[], bool], Callable[[bool], None]], ...] = (
+    (_cuda.flash_sdp_enabled, _cuda.enable_flash_sdp),
+    (_cuda.mem_efficient_sdp_enabled, _cuda.enable_mem_efficient_sdp),
+    (_cuda.math_sdp_enabled, _cuda.enable_math_sdp),
+    (_cuda.cudnn_sdp_enabled, _cuda.enable_cudnn_sdp),
+)
 _training: dict[int, int] = {}  # by process, as a fork copies this, the thread that trains
 
 
@@ -73,9 +80,21 @@ def usual() -> Iterator[None]:
                 if (precision := products.fp32_precision) not in ("none", "ieee"):
                     stack.callback(setattr, products, "fp32_precision", precision)
                     products.fp32_precision = "none" if products is _all else "ieee"
+            for enabled, enable in ATTENTION:
+                if not enabled():
+                    stack.callback(enable, False)
+                    enable(True)
+            if flushes():
+                stack.callback(torch.set_flush_denormal, True)
+                torch.set_flush_denormal(False)
             yield
     finally:
         torch.set_default_dtype(dtype)
+
+
+def flushes() -> bool:
+    """Whether torch takes the smallest numbers for 0 in this thread, which it does not tell."""
+    return not bool(torch.full((1,), 1e-38, dtype=torch.float32) / 10)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from support.trained import PPO, SHORT
 
 import rlkit
 from rlkit import signals
-from rlkit.python.surroundings import PRODUCTS, Turns, usual
+from rlkit.python.surroundings import ATTENTION, PRODUCTS, Turns, flushes, usual
 from rlkit.recording import checkpoint
 
 
@@ -97,6 +97,24 @@ def test_a_precision_for_all_kinds_is_the_callers_alone_to_change_afterwards() -
     finally:
         every.fp32_precision = "none"
     assert {*precisions()} <= {"ieee", "none"}
+
+
+def test_a_run_chooses_among_all_kernels_and_keeps_the_smallest_numbers() -> None:
+    """Another kernel for attention rounds otherwise."""
+    torch.backends.cuda.enable_flash_sdp(False)
+    torch.set_flush_denormal(True)
+    try:
+        with usual():
+            assert all(enabled() for enabled, _ in ATTENTION)
+            assert not flushes()
+        assert [enabled() for enabled, _ in ATTENTION] == [False, True, True, True]
+        assert flushes()
+    finally:
+        torch.backends.cuda.enable_flash_sdp(True)
+        torch.set_flush_denormal(False)
+    with usual():
+        pass
+    assert all(enabled() for enabled, _ in ATTENTION) and not flushes()
 
 
 @pytest.mark.slow
