@@ -28,8 +28,9 @@ def check_types(held: object, part: Any, ours: bool) -> None:  # Any: whatever h
         parameters = [p for group in part.param_groups for p in group["params"]]
         moments = held.get("state") if isinstance(held, dict) else None  # one of the user's own may have another form
         ours = type(part).__module__.startswith(("torch.", "rlkit."))
-        numbered = [(n, x) for n, x in moments.items() if isinstance(n, int)] if isinstance(moments, dict) else []
-        for number, state in numbered:
+        for number, state in moments.items() if isinstance(moments, dict) else ():
+            if not ours and not (isinstance(number, int) and isinstance(state, dict)):
+                continue
             for parameter in parameters[number : number + 1]:
                 _compare(state, {key: parameter for key, x in state.items() if not is_scalar(key, x)}, ours)
     else:

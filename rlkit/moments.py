@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -35,8 +36,9 @@ def check_optimizer(optimizer: torch.optim.Optimizer, made: Sequence[Mapping[str
     if not isinstance(optimizer, torch.optim.Adam | torch.optim.SGD | torch.optim.RMSprop):  # AdamW is an Adam
         return
     ours = type(optimizer).__module__.startswith(("torch.", "rlkit."))  # others keep what they need in any shape
-    states = [(p, state) for p, state in optimizer.state.items() if isinstance(p, Tensor)]  # others may be of the user
-    for parameter, state in states:
+    for parameter, state in optimizer.state.items():
+        if not ours and not (isinstance(parameter, Tensor) and isinstance(state, dict)):
+            continue
         check_moments(optimizer, state)
         for key, x in state.items():
             whole = key in MOMENTS or (ours and isinstance(x, Tensor) and x.dim() > 0)
@@ -83,16 +85,25 @@ def is_scalar(key: str, x: object) -> bool:
     return key == "step" or (isinstance(x, Tensor) and not x.dim() and x.is_floating_point() and key not in MOMENTS)
 
 
-def put_scalars(optimizer: torch.optim.Optimizer, saved: Mapping[str, object]) -> None:
-    """Restore the types of such numbers; saved: what torch has restored."""
-    states = saved.get("state")
+def put_types(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> None:
+    """Give what torch has restored of an optimizer the types in which it was saved."""
+    numbers = [number for group in saved["param_groups"] for number in group["params"]]
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    for number, state in states.items() if isinstance(states, dict) else ():
-        now = optimizer.state.get(parameters[number], {}) if isinstance(number, int) else {}
-        for key, x in state.items() if now else ():
-            there = now.get(key)
-            if is_scalar(key, x) and isinstance(x, Tensor) and isinstance(there, Tensor) and x.dtype != there.dtype:
-                now[key] = x.to(there.device, copy=True)
+    for number, p in zip(numbers, parameters, strict=True):
+        if number in saved["state"] and p in optimizer.state:
+            optimizer.state[p] = _typed_as(optimizer.state[p], saved["state"][number])
+
+
+def _typed_as(now: Any, saved: object) -> Any:
+    if isinstance(now, Tensor) and isinstance(saved, Tensor):
+        return now if now.dtype == saved.dtype else saved.to(now.device, copy=True)
+    if isinstance(now, dict) and isinstance(saved, dict):
+        now |= {key: _typed_as(now[key], x) for key, x in saved.items() if key in now}
+    elif isinstance(now, list | tuple) and isinstance(saved, list | tuple):
+        return type(now)([_typed_as(x, y) for x, y in zip(now, saved, strict=True)])
+    elif not isinstance(now, Tensor):  # of a text torch has made something else
+        return saved
+    return now
 
 
 def shared_groups(found: Iterable[object]) -> Callable[[], None]:

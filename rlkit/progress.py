@@ -22,7 +22,7 @@ from rlkit.held import check_agreed, check_unchanged, is_own, learning, named, o
 from rlkit.meter import Meter
 from rlkit.moments import check_optimizer, flags_of, freeze, frozen_in, shared_groups
 from rlkit.policies.base import Exploring
-from rlkit.policies.optimizers import scalars_kept
+from rlkit.policies.optimizers import types_kept
 from rlkit.recording import checkpoint, twins
 from rlkit.recording.checkpoint import fitting
 from rlkit.recording.undo import drawing, plain
@@ -218,7 +218,7 @@ def _put(folder: Path, algo: Algorithm, state: State, keys: Sequence[str]) -> No
     for key in keys:
         there, last = owner(algo, key), key.rpartition(".")[2]
         made = flags_of(there[last])
-        with fitting(folder, key), scalars_kept(there[last]):
+        with fitting(folder, key), types_kept(there[last]):
             if key in state["parts"]:
                 if ours := is_ours(there[last]):
                     check_alike(state["parts"][key], there[last].state_dict(), shapes=True)

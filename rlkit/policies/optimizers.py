@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from rlkit import shards
+from rlkit.attributes import FLAT
 from rlkit.errors import UserError
 from rlkit.fields import Choose, Decay, Limit, Natural, Needs, NonNegative, Positive, Schedule
-from rlkit.moments import put_scalars, takes_hooks
+from rlkit.moments import put_types, takes_hooks
 from rlkit.policies.flat import Flat, FlatAdamW, FlatRMSprop, can_be_flat
 from rlkit.policies.layers import DRAWN
 from rlkit.shards import parameters_of
@@ -126,7 +127,8 @@ def optimizers(holder: object) -> list[torch.optim.Optimizer]:
         if isinstance(item, torch.optim.Optimizer):
             found.append(item)
         if isinstance(item, dict | list | tuple):
-            waiting += item.values() if isinstance(item, dict) else item
+            inner = item.values() if isinstance(item, dict) else item
+            waiting += [x for x in inner if type(x) not in FLAT]
         elif hasattr(item, "load_state_dict") and hasattr(item, "__dict__"):
             waiting += _attributes(item)
     return found
@@ -138,11 +140,11 @@ def _attributes(x: object) -> list[object]:
 
 
 @contextmanager
-def scalars_kept(part: object) -> Iterator[None]:
-    """While it is open, what torch restores of optimizers keeps numbers for a whole parameter in their own type.
+def types_kept(part: object) -> Iterator[None]:
+    """While it is open, what torch restores of optimizers keeps the types in which it was saved.
 
-    torch gives them the type of the parameter, and NAdam and ASGD keep some in float32 for any. part: an optimizer, or
-    what holds some.
+    torch gives it the type of the parameter. NAdam and ASGD keep numbers in float32 for any, and an own optimizer may
+    keep its moments so. part: an optimizer, or what holds some.
     """
     found = [part] if isinstance(part, torch.optim.Optimizer) else []
     found += optimizers(part) if hasattr(part, "__dict__") else []
@@ -150,7 +152,7 @@ def scalars_kept(part: object) -> Iterator[None]:
         for x in found:
             if takes_hooks(x, "load_state_dict"):
                 saved: dict[str, Any] = {}
-                note, put = partial(_note, saved), partial(put_scalars, saved=saved)
+                note, put = partial(_note, saved), partial(put_types, saved=saved)
                 stack.callback(x.register_load_state_dict_pre_hook(note).remove)
                 stack.callback(x.register_load_state_dict_post_hook(put).remove)
         yield

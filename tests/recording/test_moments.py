@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.resuming import same
+from support.resuming import same, tensors
 from support.state import holding
 
 from rlkit.progress import Progress, restore, save
@@ -87,6 +87,42 @@ def test_an_optimizer_inside_another_goes_on_too(
         return made
 
     goes_on(make, dtype, tmp_path)
+
+
+class Keeping(torch.optim.Optimizer):
+    """Keeps something of its own for each parameter, and moves it by that."""
+
+    def __init__(self, weights: list[torch.Tensor], make: Callable[[torch.Tensor], Any]) -> None:
+        super().__init__(weights, {})
+        self.make = make
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        held: dict[Any, Any] = self.state
+        for p in self.param_groups[0]["params"]:
+            held[p] = held.get(p) if p in held else self.make(p)
+            for x in tensors(held[p]).values():
+                x += (0.1 * p.sum()).to(x.dtype)
+                p += 0.01 * x.double().mean().to(p.dtype)
+
+
+KEPT: dict[str, Callable[[torch.Tensor], Any]] = {
+    "a tensor": torch.zeros_like,
+    "a list": lambda p: [torch.zeros_like(p), 3],
+    "a tuple": lambda p: (torch.zeros_like(p), None),
+    "numbers in another type": lambda p: {"m": torch.zeros(1, dtype=torch.float64)},
+    "moments in another type": lambda p: {"m": torch.zeros_like(p, dtype=torch.float32)},
+    "a count": lambda p: {"n": torch.zeros((), dtype=torch.int64)},
+    "numbers in a dictionary": lambda p: {"all": {"m": torch.zeros(2, dtype=torch.float64), "of": "x"}},
+    "tensors in a list": lambda p: {"past": [torch.zeros(3, dtype=torch.float64)]},
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("what", KEPT)
+def test_an_own_optimizer_goes_on_with_what_it_keeps(what: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    """torch turns the numbers of an optimizer into the type of the parameter."""
+    goes_on(lambda weights: Keeping(weights, KEPT[what]), dtype, tmp_path)
 
 
 class Counting(torch.optim.SGD):
