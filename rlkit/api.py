@@ -201,7 +201,7 @@ class Algorithm(Protocol):
     policy: Policy
     buffer: Buffer
     optimizer: torch.optim.Optimizer
-    divides: ClassVar[bool] = True  # True: ranks split the gradient of a minibatch; False: each computes all of it
+    divides: ClassVar[bool] = True  # whether a loss may see a part of a minibatch: of a rank, or of micro_steps
     clip_width: float = math.inf  # how far a ratio may differ from 1 before the loss clips it; used by the doctor
     progress: float = 0.0  # fraction of the run that is done; the loop sets it before each iteration
 

@@ -21,6 +21,7 @@ class Work:
     group: int  # texts that begin with the same prompt
     prompt: int  # tokens of the longest prompt
     written: int  # tokens of the longest text after it
+    whole: bool = False  # learned from at once, whatever policy.micro_steps is
 
 
 @dataclass(frozen=True)
@@ -82,9 +83,16 @@ class Forecast:
 
 
 def forecast(
-    policy: object, env: object, device: torch.device, keys: Mapping[str, object], measured: Mapping[Split, int]
+    policy: object,
+    env: object,
+    device: torch.device,
+    keys: Mapping[str, object],
+    measured: Mapping[Split, int],
+    whole: bool = False,
 ) -> Forecast | None:
     """The memory of an iteration with these keys of an algorithm, or of a measurement of so many problems.
+
+    whole: minibatches are not learned in parts.
 
     Returns: None where the policy is not a language model, or is computed by transformers.
     """
@@ -92,7 +100,7 @@ def forecast(
         return None
     group, minibatches = (count(keys.get(key)) for key in ("group", "minibatches"))
     learned = env.learned(group)
-    learned = replace(learned, prompts=max(1, learned.prompts // minibatches))
+    learned = replace(learned, prompts=max(1, learned.prompts // minibatches), whole=whole)
     coming = policy.footprint(learned, env.written(group, measured))
     return None if coming is None else Forecast(*taken_and_free(device), coming)
 

@@ -27,7 +27,7 @@ def accumulate(
 
     Micro-batches and ranks only accumulate. measured: whether the meter gets the metrics.
     """
-    size, together = algo.policy.micro_steps, algo.divides and ranks.size() > 1
+    size, together = (algo.policy.micro_steps, ranks.size() > 1) if algo.divides else (None, False)
     adding = Parts(all_optimizers(algo) if together or size is not None else (), together)
     total: Tensor | float = 0.0
     learned: list[Learned] = []

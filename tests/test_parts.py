@@ -149,6 +149,27 @@ def with_critic(where: str, micro_steps: int | None) -> Any:
     return algo
 
 
+def test_a_loss_that_compares_all_steps_sees_whole_minibatches() -> None:
+    """Whatever policy.micro_steps is; an optimizer of its own it may step itself."""
+    algo = with_critic("after_step", 8)
+    seen: list[int] = []
+    plain, whole = algo.loss, [len(batch) for batch in algo.buffer]
+
+    def loss(part: TensorDict) -> tuple[torch.Tensor, dict[str, Any]]:
+        seen.append(len(part))
+        algo.second.zero_grad()
+        found: tuple[torch.Tensor, dict[str, Any]] = plain(part)
+        return found
+
+    algo.loss, algo.divides = loss, False
+    learn(algo, Meter())
+    assert seen == whole
+    algo.divides = True
+    with pytest.raises(UserError, match=ZERO):
+        learn(algo, Meter())
+    assert seen[-1] < whole[0]
+
+
 @pytest.mark.parametrize("where", ["after_step", "loss"])
 def test_an_own_optimizer_learns_from_all_micro_batches_or_is_refused(where: str) -> None:
     moved = []

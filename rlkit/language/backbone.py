@@ -190,7 +190,8 @@ class Backbone(Sourced, PolicyModule):
         if not isinstance(self.decoder, Decoder) or self.sharded:
             return None
         trained = sum(p.numel() for p in self.parameters() if p.requires_grad)
-        return footprint(self.decoder, trained, self.rows, self.micro_steps, learned, written)
+        micro_steps = None if learned.whole else self.micro_steps
+        return footprint(self.decoder, trained, self.rows, micro_steps, learned, written)
 
     def hidden(self, batch: TensorDict) -> tuple[Tensor, Tensor]:
         """Hidden states [N, d] of the masked positions of [B, T], and their indices in the flattened batch."""

@@ -33,12 +33,12 @@ def footprint(
     size = twin(decoder) + MOMENTS * trained + max(write, learn)
     fewer = rows > max((work.group for work in written), default=0)  # a group is written whole
     less = "lower policy.rows" if fewer else "lower env.max_tokens, or algo.group"
-    return Footprint(size, less if write > learn else remedy(decoder, trained))
+    return Footprint(size, less if write > learn else remedy(decoder, trained, micro_steps))
 
 
-def remedy(decoder: Decoder, trained: int) -> str:
+def remedy(decoder: Decoder, trained: int, micro_steps: int | None) -> str:
     """Advice that lowers the memory of learning."""
-    ways = ["give a smaller policy.micro_steps"]
+    ways = ["give a smaller policy.micro_steps" if micro_steps else "lower env.rows"]
     if not decoder.checkpointing:
         ways.insert(0, "set policy.gradient_checkpointing=true")
     if 2 * trained > sum(p.numel() for p in decoder.parameters()):

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from functools import cached_property, partial
 from types import ModuleType
@@ -123,8 +123,12 @@ def assemble(given: config.Given) -> Parts:
     if isinstance(env, Settles):
         env_config = settle(env_config, env.settled(algo.policy))
     resolved = partial(config.resolved, given, run, algo_config, env_config, network)
-    predicted = partial(forecast, algo.policy, env, env.device, asdict(algo_config), measured(env, run))
-    return Parts(run, algo, env, resolved, predicted)
+    return Parts(run, algo, env, resolved, partial(predicted, algo, env, asdict(algo_config), run))
+
+
+def predicted(algo: Algorithm, env: Env, keys: Mapping[str, object], run: config.Run) -> Forecast | None:
+    """The memory of an iteration with these keys of the algorithm."""
+    return forecast(algo.policy, env, env.device, keys, measured(env, run), not algo.divides)
 
 
 def measured(env: Env, run: config.Run) -> dict[Split, int]:

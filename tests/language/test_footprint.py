@@ -192,6 +192,10 @@ def test_keys_of_ones_own_that_are_no_counts_say_nothing(keys: dict[str, object]
     assert plain is not None and found is not None and found.coming == plain.coming
     more = forecast.forecast(model, env, cpu, {"group": 900}, {"test": 300})
     assert more is not None and more.coming.size > found.coming.size
+    model.micro_steps = 8
+    parts, whole = (forecast.forecast(model, env, cpu, {"group": 900}, {"test": 300}, each) for each in (False, True))
+    assert parts is not None and whole is not None and whole.coming.size > parts.coming.size
+    assert "policy.micro_steps" in more.coming.remedy and "lower env.rows" in whole.coming.remedy
 
 
 def test_an_environment_that_checks_nothing_runs_all_the_same() -> None:
