@@ -313,3 +313,10 @@ def test_rows_that_were_cut_off_are_continued(tmp_path: Path, capsys) -> None:
     assert report and set(json.loads((tmp_path / "results.json").read_text())["algos"]) == {
         "q_learning lr=0.1", "q_learning lr=0.5",
     }  # fmt: skip
+
+
+def test_names_with_bytes_that_are_no_text_have_folders() -> None:
+    """As a file has whose name is of another encoding."""
+    one, two = (rows.slugged(f"m{byte}", {"algo.gamma": "0.9"}, "ppo") for byte in ("\udcfc", "\udcfd"))
+    assert one.isascii() and two.isascii() and one != two
+    assert plan.default_out(["m\udcfc" * 40], ["cartpole"]) != plan.default_out(["m\udcfd" * 40], ["cartpole"])
