@@ -70,6 +70,7 @@ const pages = () => [...new Set(state.answer.informative.map(page))];
 
 async function group() {
   const mine = ++state.turn;
+  state.at = Math.min(state.at, page(state.answer.groups - 1)); // another page may have played anew
   const shown = Array.from({ length: Math.min(many(), state.answer.groups - state.at) }, (_, i) => state.at + i);
   const groups = await Promise.all(shown.map((at) => ask("group", { group: at })));
   if (mine !== state.turn) return; // others were asked for meanwhile
