@@ -236,7 +236,8 @@ def default_out(algos: Sequence[str], envs: Sequence[str]) -> str:
     """The same folder for the same names, so that the same command goes on where it was cut off."""
     name = f"{'+'.join(algos)}-{'+'.join(envs)}"
     if len(name) > 80:
-        name = f"{name[:71]}-{hashlib.blake2b(name.encode('utf-8', 'surrogatepass'), digest_size=4).hexdigest()}"
+        exact = name.encode("utf-8", "surrogatepass")
+        name = f"{name[:71]}-{hashlib.blake2b(exact, digest_size=4).hexdigest()}"
     return f"comparisons/{name}"
 
 

@@ -127,12 +127,8 @@ def slugged(name: str, pairs: Keys, plugin: str) -> str:
     ends = [("" if is_problem(key) else key.rpartition(".")[2], value) for key, value in pairs.items()]
     text = "_".join(part for part in [name, *(part for end in ends for part in end)] if part)
     plain = re.sub(r"[^\w.,+-]", "_", text)[:LONGEST]
-    exact = f"{name} {pairs}"
-    return (
-        plain
-        if plain == text
-        else f"{plain}-{hashlib.blake2b(exact.encode('utf-8', 'surrogatepass'), digest_size=4).hexdigest()}"
-    )
+    exact = f"{name} {pairs}".encode("utf-8", "surrogatepass")
+    return plain if plain == text else f"{plain}-{hashlib.blake2b(exact, digest_size=4).hexdigest()}"
 
 
 def alternatives(key: str, text: str, algos: Sequence[str], envs: Sequence[str]) -> Keys:
