@@ -91,18 +91,19 @@ def put_types(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> Non
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     for number, p in zip(numbers, parameters, strict=True):
         if number in saved["state"] and p in optimizer.state:
-            optimizer.state[p] = _typed_as(optimizer.state[p], saved["state"][number])
+            optimizer.state[p] = _typed(optimizer.state[p], saved["state"][number], p.dtype)
 
 
-def _typed_as(now: Any, saved: object) -> Any:
+def _typed(now: Any, saved: object, cast: torch.dtype) -> Any:
+    """What torch has cast, in its own type; what the optimizer itself has made of it since, stays."""
     if isinstance(now, Tensor) and isinstance(saved, Tensor):
-        return now if now.dtype == saved.dtype else saved.to(now.device, copy=True)
-    if isinstance(now, dict) and isinstance(saved, dict):
-        now |= {key: _typed_as(now[key], x) for key, x in saved.items() if key in now}
-    elif isinstance(now, list | tuple) and isinstance(saved, list | tuple):
-        return type(now)([_typed_as(x, y) for x, y in zip(now, saved, strict=True)])
-    elif not isinstance(now, Tensor):  # of a text torch has made something else
+        return saved.to(now.device, copy=True) if saved.dtype != now.dtype == cast else now
+    if isinstance(now, str) and isinstance(saved, str):  # torch takes a text for a collection
         return saved
+    if isinstance(now, dict) and isinstance(saved, dict):
+        now |= {key: _typed(now[key], x, cast) for key, x in saved.items() if key in now}
+    elif isinstance(saved, list | tuple) and type(now) is type(saved) in (list, tuple) and len(now) == len(saved):
+        return type(saved)([_typed(x, y, cast) for x, y in zip(now, saved, strict=True)])
     return now
 
 

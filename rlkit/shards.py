@@ -56,13 +56,16 @@ def cut(x: Tensor, mesh: "DeviceMesh", device: torch.device, dtype: torch.dtype)
     return DTensor.from_local(part, mesh, [Shard(0)], run_check=False, shape=size, stride=stride)
 
 
-def alike(x: Tensor, model: Tensor) -> Tensor:
-    """A whole tensor, sharded like `model` if that is sharded: on its device, in its precision."""
+def alike(x: Tensor, model: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """A whole tensor, sharded like `model` if that is sharded: on its device, in its precision unless `dtype` is given.
+
+    Raises: ValueError where its shape is another.
+    """
     if not is_shard(model) or is_shard(x):
         return x
     if x.shape != model.shape:
         raise ValueError(f"the shape is {tuple(x.shape)}, not {tuple(model.shape)}")
-    return cut(x, model.device_mesh, model.device, model.dtype)
+    return cut(x, model.device_mesh, model.device, dtype or model.dtype)
 
 
 def fill(x: Tensor, values: Tensor) -> None:
@@ -153,9 +156,14 @@ def parts_of(held: object, state: dict[str, Any]) -> dict[str, Any]:
     parameters = parameters_of(held) if isinstance(held, Optimizer) else []
     if not any_in(parameters):
         return state
+
+    def shared(x: object, p: Tensor) -> object:
+        return alike(x, p, x.dtype) if isinstance(x, Tensor) and x.shape == p.shape else x
+
     moments = {
-        number: {key: alike(x, p) if isinstance(x, Tensor) and x.shape == p.shape else x for key, x in kept.items()}
+        number: {key: shared(x, p) for key, x in kept.items()} if isinstance(kept, dict) else shared(kept, p)
         for number, kept in state["state"].items()
+        if isinstance(number, int)
         for p in parameters[number : number + 1]
     }
-    return {**state, "state": moments}
+    return {**state, "state": state["state"] | moments}

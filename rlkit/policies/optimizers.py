@@ -154,7 +154,7 @@ def types_kept(part: object) -> Iterator[None]:
                 saved: dict[str, Any] = {}
                 note, put = partial(_note, saved), partial(put_types, saved=saved)
                 stack.callback(x.register_load_state_dict_pre_hook(note).remove)
-                stack.callback(x.register_load_state_dict_post_hook(put).remove)
+                stack.callback(x.register_load_state_dict_post_hook(put, prepend=True).remove)  # its own may convert
         yield
 
 

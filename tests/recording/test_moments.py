@@ -1,5 +1,6 @@
 """What optimizers keep for each parameter comes back as it was."""
 
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -103,7 +104,7 @@ class Keeping(torch.optim.Optimizer):
             held[p] = held.get(p) if p in held else self.make(p)
             for x in tensors(held[p]).values():
                 x += (0.1 * p.sum()).to(x.dtype)
-                p += 0.01 * x.double().mean().to(p.dtype)
+                p += 0.01 * x.mean(dtype=torch.complex128).real.to(p.dtype)
 
 
 KEPT: dict[str, Callable[[torch.Tensor], Any]] = {
@@ -114,6 +115,7 @@ KEPT: dict[str, Callable[[torch.Tensor], Any]] = {
     "moments in another type": lambda p: {"m": torch.zeros_like(p, dtype=torch.float32)},
     "a count": lambda p: {"n": torch.zeros((), dtype=torch.int64)},
     "numbers in a dictionary": lambda p: {"all": {"m": torch.zeros(2, dtype=torch.float64), "of": "x"}},
+    "complex numbers": lambda p: {"m": torch.zeros(2, dtype=torch.complex64)},
     "tensors in a list": lambda p: {"past": [torch.zeros(3, dtype=torch.float64)]},
 }
 
@@ -123,6 +125,48 @@ KEPT: dict[str, Callable[[torch.Tensor], Any]] = {
 def test_an_own_optimizer_goes_on_with_what_it_keeps(what: str, dtype: torch.dtype, tmp_path: Path) -> None:
     """torch turns the numbers of an optimizer into the type of the parameter."""
     goes_on(lambda weights: Keeping(weights, KEPT[what]), dtype, tmp_path)
+
+
+class Averaging(torch.optim.Optimizer):
+    """Averages the last two gradients, which a checkpoint cannot hold as they are kept."""
+
+    def __init__(self, weights: list[torch.Tensor]) -> None:
+        super().__init__(weights, {})
+        self.register_state_dict_post_hook(listed)
+        self.register_load_state_dict_post_hook(queued)
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for p in self.param_groups[0]["params"]:
+            past = self.state[p].setdefault("past", deque(maxlen=2))
+            past.append(p.grad.clone())
+            p -= 0.1 * sum(past) / len(past)
+
+
+def listed(_: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
+    return {**state, "state": {number: {"past": list(x["past"])} for number, x in state["state"].items()}}
+
+
+def queued(optimizer: torch.optim.Optimizer) -> None:
+    for x in optimizer.state.values():
+        x["past"] = deque(x["past"], maxlen=2)
+
+
+class Later(Averaging):
+    """Puts its queues back where torch hands it what was saved."""
+
+    def __init__(self, weights: list[torch.Tensor]) -> None:
+        super().__init__(weights)
+        self._optimizer_load_state_dict_post_hooks.clear()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        queued(self)
+
+
+@pytest.mark.parametrize("kind", [Averaging, Later])
+def test_what_an_optimizer_makes_of_its_state_stays(kind: type[Averaging], tmp_path: Path) -> None:
+    goes_on(kind, torch.float32, tmp_path)
 
 
 class Counting(torch.optim.SGD):
