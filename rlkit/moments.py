@@ -55,8 +55,11 @@ def check_optimizer(optimizer: torch.optim.Optimizer, made: Sequence[Mapping[str
         check_numbers([x for value in group.values() if isinstance(value, tuple) for x in value])
         for key, default in optimizer.defaults.items():
             given = group.get(key)
-            if type(given) is not type(default) and (isinstance(given, bool) or not isinstance(given, int | float)):
-                raise TypeError(f"{key} is {group.get(key)!r}")
+            number = isinstance(given, int | float) and not isinstance(given, bool)
+            if type(given) is not type(default) and (isinstance(default, tuple) or not number):
+                raise TypeError(f"{key} is {given!r}")
+            if isinstance(given, tuple) and isinstance(default, tuple) and len(given) != len(default):
+                raise ValueError(f"{key} is {given!r}")
         used = [group.get(key) for key in ("initial_lr", *optimizer.defaults)]  # a user's own keys may hold anything
         numbers = [x for value in used for x in (value if isinstance(value, tuple) else (value,))]
         if bad := [x for x in numbers if isinstance(x, int | float) and not 0 <= x < LARGEST]:

@@ -226,3 +226,12 @@ def test_an_optimizer_that_computes_something_else_is_refused() -> None:
     optimizer.load_state_dict({"state": {}, "param_groups": [group]})
     with pytest.raises(ValueError, match=r"^it computes .*'centered': False.*, not .*'centered': True"):
         check_optimizer(optimizer, made)
+
+
+@pytest.mark.parametrize("betas", [0, 0.9, (0.9,), (0.9, 0.99, 0.999)])
+def test_other_numbers_than_an_optimizer_unpacks_are_refused(betas: Any) -> None:
+    optimizer = torch.optim.AdamW([torch.zeros(2)])
+    made = flags_of(optimizer)
+    optimizer.param_groups[0]["betas"] = betas
+    with pytest.raises((TypeError, ValueError), match=r"^betas is"):
+        check_optimizer(optimizer, made)
