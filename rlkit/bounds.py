@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from rlkit import spaces
-from rlkit.moments import is_scalar
+from rlkit.moments import is_scalar, of_library
 
 if TYPE_CHECKING:
     from rlkit.spaces import AnySpace, Array
@@ -25,8 +25,8 @@ def check_types(held: object, part: Any, ours: bool) -> None:  # Any: whatever h
     Raises: TypeError.
     """
     if isinstance(part, Optimizer):
-        if not type(part).__module__.startswith(("torch.", "rlkit.")):
-            return  # one of the user's own keeps what it likes
+        if not of_library(part):
+            return
         parameters = [p for group in part.param_groups for p in group["params"]]
         for number, state in held["state"].items() if isinstance(held, dict) else ():
             for parameter in parameters[number : number + 1]:

@@ -15,8 +15,7 @@ from rlkit.buffers import check_rows, in_step, learned_by_all, mine_of, split
 from rlkit.buffers.splitting import Learned
 from rlkit.errors import UserError
 from rlkit.meter import Meter, detached
-from rlkit.moments import takes_hooks
-from rlkit.policies.optimizers import optimizers
+from rlkit.moments import optimizers, takes_hooks
 from rlkit.tape import Tape
 
 

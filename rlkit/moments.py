@@ -1,41 +1,78 @@
-"""What an optimizer keeps for each parameter, and its options: whether a restored state fits; and which ones learn."""
+"""The optimizers of an algorithm, and what they keep: whether a restored state fits; and which parameters learn."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
-from rlkit.attributes import check_numbers, form
+from rlkit.attributes import FLAT, check_numbers, form
 
 LARGEST = 1e80  # largest number in an optimizer: products of two keys, each at most 1e37
 SQUARES = ("exp_avg_sq", "max_exp_avg_sq", "square_avg", "step")  # values of an optimizer that are never negative
 MOMENTS = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "square_avg", "grad_avg", "momentum_buffer")  # one per element
 NEEDED = {torch.optim.Adam: ("step", "exp_avg", "exp_avg_sq"), torch.optim.RMSprop: ("step", "square_avg")}
+TORCHS = ("state", "param_groups", "defaults")  # attributes of an optimizer that torch fills with many small things
 FLAGS = ("amsgrad", "centered", "maximize", "nesterov")  # options of an optimizer that never change
+
+
+def optimizers(holder: object) -> list[Optimizer]:
+    """All optimizers that an algorithm holds, each once: it may step some of them itself.
+
+    They may stand in collections, in its own objects with a state_dict, and inside other optimizers, as in SAM.
+    """
+    found: list[Optimizer] = []
+    waiting = _attributes(holder)
+    seen: dict[int, object] = {}
+    while waiting:
+        item = waiting.pop()
+        if id(item) in seen:
+            continue
+        seen[id(item)] = item
+        if isinstance(item, Optimizer):
+            found.append(item)
+        if isinstance(item, dict | list | tuple):
+            inner = item.values() if isinstance(item, dict) else item
+            waiting += [x for x in inner if type(x) not in FLAT]
+        elif hasattr(item, "load_state_dict") and hasattr(item, "__dict__"):
+            waiting += _attributes(item)
+    return found
+
+
+def _attributes(x: object) -> list[object]:
+    is_optimizer = isinstance(x, Optimizer)
+    return [held for key, held in vars(x).items() if not (is_optimizer and key in TORCHS)]
 
 
 def flags_of(x: object) -> list[dict[str, object]]:
     """The options of an optimizer in each of its groups; empty for anything else."""
-    if not isinstance(x, torch.optim.Optimizer):
+    if not isinstance(x, Optimizer):
         return []
     return [{key: group[key] for key in FLAGS if key in group} for group in x.param_groups]
 
 
-def takes_hooks(optimizer: torch.optim.Optimizer, of: str = "step") -> bool:
+def of_library(optimizer: Optimizer) -> bool:
+    """Whether its class is of torch or rlkit; one of the user's own keeps what it likes, in any shape and type."""
+    return type(optimizer).__module__.startswith(("torch.", "rlkit."))
+
+
+def takes_hooks(optimizer: Optimizer, of: str = "step") -> bool:
     """Whether torch can add hooks to it; one that wraps another may have none, or a plain dict."""
     return isinstance(vars(optimizer).get(f"_optimizer_{of}_pre_hooks"), OrderedDict)
 
 
-def check_optimizer(optimizer: torch.optim.Optimizer, made: Sequence[Mapping[str, object]]) -> None:
+def check_optimizer(optimizer: Optimizer, made: Sequence[Mapping[str, object]]) -> None:
     """Raises: ValueError where the state of an optimizer does not fit its parameters, or its options differ.
 
     made: result of `flags_of` before its state was restored.
     """
     if not isinstance(optimizer, torch.optim.Adam | torch.optim.SGD | torch.optim.RMSprop):  # AdamW is an Adam
         return
-    ours = type(optimizer).__module__.startswith(("torch.", "rlkit."))  # others keep what they need in any shape
+    ours = of_library(optimizer)
     for parameter, state in optimizer.state.items():
         if not ours and not (isinstance(parameter, Tensor) and isinstance(state, dict)):
             continue
@@ -66,12 +103,12 @@ def check_optimizer(optimizer: torch.optim.Optimizer, made: Sequence[Mapping[str
             raise ValueError(f"a number of it is {bad[0]}")
 
 
-def check_moments(optimizer: torch.optim.Optimizer, state: Mapping[str, object]) -> None:
+def check_moments(optimizer: Optimizer, state: Mapping[str, object]) -> None:
     """Refuse a state that lacks what torch's kernels trust, or holds something else in place of a tensor.
 
     Raises: KeyError, TypeError or ValueError.
     """
-    ours = type(optimizer).__module__.startswith(("torch.", "rlkit."))  # a user's own may keep less
+    ours = of_library(optimizer)
     for kind, needed in NEEDED.items() if ours and state else ():
         if isinstance(optimizer, kind) and (missing := [key for key in needed if key not in state]):
             raise KeyError(missing[0])
@@ -88,7 +125,29 @@ def is_scalar(key: str, x: object) -> bool:
     return key == "step" or (isinstance(x, Tensor) and not x.dim() and x.is_floating_point() and key not in MOMENTS)
 
 
-def put_types(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> None:
+@contextmanager
+def types_kept(part: object) -> Iterator[None]:
+    """While it is open, what torch restores of optimizers keeps the types in which it was saved.
+
+    torch gives it the type of the parameter. NAdam and ASGD keep numbers in float32 for any, and an own optimizer may
+    keep its moments so. part: an optimizer, or what holds some.
+    """
+    inner = optimizers(part) if hasattr(part, "__dict__") else []
+    with ExitStack() as stack:
+        for x in (part, *inner) if isinstance(part, Optimizer) else inner:
+            if takes_hooks(x, "load_state_dict"):
+                saved: dict[str, Any] = {}
+                note, put = partial(_note, saved), partial(put_types, saved=saved)
+                stack.callback(x.register_load_state_dict_pre_hook(note).remove)
+                stack.callback(x.register_load_state_dict_post_hook(put, prepend=True).remove)  # its own may convert
+        yield
+
+
+def _note(saved: dict[str, Any], _: Optimizer, state: dict[str, Any]) -> None:
+    saved.update(state)
+
+
+def put_types(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
     """Give what torch has restored of an optimizer the types in which it was saved."""
     numbers = [number for group in saved["param_groups"] for number in group["params"]]
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
@@ -114,14 +173,11 @@ def shared_groups(found: Iterable[object]) -> Callable[[], None]:
     """Note which optimizers share parameter groups, as SAM and its base do; returns what lets them share again.
 
     torch puts new groups into each whose state it restores, and a schedule then reaches only one of them. Optimizers
-    inside optimizers count, too, also in a list or a dict.
+    inside optimizers count, too.
     """
-    optimizers = [x for x in found if isinstance(x, torch.optim.Optimizer)]
-    for x in optimizers:  # which grows
-        held = [y for value in vars(x).values() for y in (value if isinstance(value, list | tuple) else (value,))]
-        held += [y for value in vars(x).values() if isinstance(value, dict) for y in value.values()]
-        optimizers += {id(y): y for y in held if isinstance(y, torch.optim.Optimizer) and y not in optimizers}.values()
-    before = [(x, x.param_groups, [*x.param_groups]) for x in optimizers]
+    outer = [x for x in found if isinstance(x, Optimizer)]
+    everyone = {id(y): y for x in outer for y in (x, *optimizers(x))}.values()
+    before = [(x, x.param_groups, [*x.param_groups]) for x in everyone]
 
     def share() -> None:
         for i, one in enumerate(before):

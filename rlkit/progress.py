@@ -20,9 +20,8 @@ from rlkit.errors import UserError, one_line
 from rlkit.finite import check_finite, leaves, sound, unsound
 from rlkit.held import check_agreed, check_unchanged, is_own, learning, named, of_name, of_policy, owner
 from rlkit.meter import Meter
-from rlkit.moments import check_optimizer, flags_of, freeze, frozen_in, shared_groups
+from rlkit.moments import check_optimizer, flags_of, freeze, frozen_in, shared_groups, types_kept
 from rlkit.policies.base import Exploring
-from rlkit.policies.optimizers import types_kept
 from rlkit.recording import checkpoint, twins
 from rlkit.recording.checkpoint import fitting
 from rlkit.recording.undo import drawing, plain

@@ -3,25 +3,21 @@
 import itertools
 import math
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
 from rlkit import shards
-from rlkit.attributes import FLAT
 from rlkit.errors import UserError
 from rlkit.fields import Choose, Decay, Limit, Natural, Needs, NonNegative, Positive, Schedule
-from rlkit.moments import put_types, takes_hooks
+from rlkit.moments import optimizers
 from rlkit.policies.flat import Flat, FlatAdamW, FlatRMSprop, can_be_flat
 from rlkit.policies.layers import DRAWN
 from rlkit.shards import parameters_of
 from rlkit.terminal import warn
 
-TORCHS = ("state", "param_groups", "defaults")  # attributes of an optimizer that torch fills with many small things
 Falling = Annotated[Schedule, Choose("constant", "linear")]
 
 
@@ -109,57 +105,6 @@ def rmsprop(module: Parametrized, config: Optimization) -> torch.optim.Optimizer
     parameters = [p for p in module.parameters() if p.requires_grad]
     kind = FlatRMSprop if can_be_flat(parameters) else torch.optim.RMSprop
     return kind(parameters, lr=config.lr, alpha=config.beta2, eps=config.adam_eps, foreach=True)
-
-
-def optimizers(holder: object) -> list[torch.optim.Optimizer]:
-    """All optimizers that an algorithm holds, each once: it may step some of them itself.
-
-    They may stand in collections, in its own objects with a state_dict, and inside other optimizers, as in SAM.
-    """
-    found: list[torch.optim.Optimizer] = []
-    waiting = _attributes(holder)
-    seen: dict[int, object] = {}
-    while waiting:
-        item = waiting.pop()
-        if id(item) in seen:
-            continue
-        seen[id(item)] = item
-        if isinstance(item, torch.optim.Optimizer):
-            found.append(item)
-        if isinstance(item, dict | list | tuple):
-            inner = item.values() if isinstance(item, dict) else item
-            waiting += [x for x in inner if type(x) not in FLAT]
-        elif hasattr(item, "load_state_dict") and hasattr(item, "__dict__"):
-            waiting += _attributes(item)
-    return found
-
-
-def _attributes(x: object) -> list[object]:
-    is_optimizer = isinstance(x, torch.optim.Optimizer)
-    return [held for key, held in vars(x).items() if not (is_optimizer and key in TORCHS)]
-
-
-@contextmanager
-def types_kept(part: object) -> Iterator[None]:
-    """While it is open, what torch restores of optimizers keeps the types in which it was saved.
-
-    torch gives it the type of the parameter. NAdam and ASGD keep numbers in float32 for any, and an own optimizer may
-    keep its moments so. part: an optimizer, or what holds some.
-    """
-    found = [part] if isinstance(part, torch.optim.Optimizer) else []
-    found += optimizers(part) if hasattr(part, "__dict__") else []
-    with ExitStack() as stack:
-        for x in found:
-            if takes_hooks(x, "load_state_dict"):
-                saved: dict[str, Any] = {}
-                note, put = partial(_note, saved), partial(put_types, saved=saved)
-                stack.callback(x.register_load_state_dict_pre_hook(note).remove)
-                stack.callback(x.register_load_state_dict_post_hook(put, prepend=True).remove)  # its own may convert
-        yield
-
-
-def _note(saved: dict[str, Any], _: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    saved.update(state)
 
 
 def check_apart(holder: object) -> None:
