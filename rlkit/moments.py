@@ -48,11 +48,15 @@ def _attributes(x: object) -> list[object]:
     return [held for key, held in vars(x).items() if not (is_optimizer and key in TORCHS)]
 
 
-def flags_of(x: object) -> list[dict[str, object]]:
-    """The options of an optimizer in each of its groups; empty for anything else."""
+def options_of(x: object) -> list[dict[str, object]]:
+    """What an optimizer has in each of its groups beside the parameters; empty for anything else."""
     if not isinstance(x, Optimizer):
         return []
-    return [{key: group[key] for key in FLAGS if key in group} for group in x.param_groups]
+    return [{key: value for key, value in group.items() if key != "params"} for group in x.param_groups]
+
+
+def _flags(options: Iterable[Mapping[str, object]]) -> list[dict[str, object]]:
+    return [{key: group[key] for key in FLAGS if key in group} for group in options]
 
 
 def of_library(optimizer: Optimizer) -> bool:
@@ -68,56 +72,63 @@ def takes_hooks(optimizer: Optimizer, of: str = "step") -> bool:
 def check_optimizer(optimizer: Optimizer, made: Sequence[Mapping[str, object]]) -> None:
     """Raises: ValueError where the state of an optimizer does not fit its parameters, or its options differ.
 
-    made: result of `flags_of` before its state was restored.
+    A class of the user's own counts its steps, and notes things in its groups, as it likes.
+
+    made: result of `options_of` before its state was restored.
     """
     if not isinstance(optimizer, torch.optim.Adam | torch.optim.SGD | torch.optim.RMSprop):  # AdamW is an Adam
         return
     ours = of_library(optimizer)
     for parameter, state in optimizer.state.items():
-        if not ours and not (isinstance(parameter, Tensor) and isinstance(state, dict)):
-            continue
-        check_moments(optimizer, state)
-        for key, x in state.items():
-            whole = key in MOMENTS or (ours and isinstance(x, Tensor) and x.dim() > 0)
-            if isinstance(x, Tensor) and whole and x.shape != parameter.shape:
-                raise ValueError(f"{key} has the shape {tuple(x.shape)}, not {tuple(parameter.shape)}")
-            if isinstance(x, Tensor) and not bool(x.isfinite().all()):
-                raise ValueError(f"{key} is not finite")
-            if key in SQUARES and isinstance(x, Tensor) and bool((x < 0).any()):
-                raise ValueError(f"{key} is negative")
-    if flags_of(optimizer) != made:
-        raise ValueError(f"it computes {flags_of(optimizer)}, not {made}")
-    for group in optimizer.param_groups:
-        check_numbers([group.get("initial_lr", 0.0)])
-        check_numbers([x for value in group.values() if isinstance(value, tuple) for x in value])
-        for key, default in optimizer.defaults.items():
-            given = group.get(key)
-            number = isinstance(given, int | float) and not isinstance(given, bool)
-            if type(given) is not type(default) and (isinstance(default, tuple) or not number):
-                raise TypeError(f"{key} is {given!r}")
-            if isinstance(given, tuple) and isinstance(default, tuple) and len(given) != len(default):
-                raise ValueError(f"{key} is {given!r}")
-        used = [group.get(key) for key in ("initial_lr", *optimizer.defaults)]  # a user's own keys may hold anything
-        numbers = [x for value in used for x in (value if isinstance(value, tuple) else (value,))]
-        if bad := [x for x in numbers if isinstance(x, int | float) and not 0 <= x < LARGEST]:
-            raise ValueError(f"a number of it is {bad[0]}")
+        if ours or (isinstance(parameter, Tensor) and isinstance(state, dict)):
+            _check_moments(optimizer, parameter, state, ours)
+    if (now := _flags(optimizer.param_groups)) != _flags(made):
+        raise ValueError(f"it computes {now}, not {_flags(made)}")
+    for group, first in zip(optimizer.param_groups, made, strict=True) if ours else ():
+        _check_options(group, {key: first.get(key, default) for key, default in optimizer.defaults.items()})
 
 
-def check_moments(optimizer: Optimizer, state: Mapping[str, object]) -> None:
+def _check_moments(optimizer: Optimizer, parameter: Tensor, state: Mapping[str, object], ours: bool) -> None:
     """Refuse a state that lacks what torch's kernels trust, or holds something else in place of a tensor.
 
     Raises: KeyError, TypeError or ValueError.
     """
-    ours = of_library(optimizer)
     for kind, needed in NEEDED.items() if ours and state else ():
         if isinstance(optimizer, kind) and (missing := [key for key in needed if key not in state]):
             raise KeyError(missing[0])
-    for key in state.keys() & {"step", *MOMENTS}:
-        x = state[key]
-        if not isinstance(x, Tensor) and not (x is None and key == "momentum_buffer"):
-            raise TypeError(f"{key} is {form(x)}")
-        if key == "step" and isinstance(x, Tensor) and not (x.numel() == 1 and x.is_floating_point()):
+    for key, x in state.items():
+        whole = key in MOMENTS
+        if not (ours or whole):
+            continue
+        if not isinstance(x, Tensor):
+            if key == "step" or (whole and not (x is None and key == "momentum_buffer")):
+                raise TypeError(f"{key} is {form(x)}")
+            continue
+        if key == "step" and not (x.numel() == 1 and x.is_floating_point()):
             raise ValueError(f"{key} is {form(x)}")
+        if (whole or x.dim() > 0) and x.shape != parameter.shape:
+            raise ValueError(f"{key} has the shape {tuple(x.shape)}, not {tuple(parameter.shape)}")
+        if not bool(x.isfinite().all()):
+            raise ValueError(f"{key} is not finite")
+        if key in SQUARES and bool((x < 0).any()):
+            raise ValueError(f"{key} is negative")
+
+
+def _check_options(group: Mapping[str, object], made: Mapping[str, object]) -> None:
+    """Refuse options of one group of other types than it was made with. Raises: TypeError or ValueError."""
+    for key, first in made.items():
+        given, several = group.get(key), isinstance(first, tuple | list)
+        number = isinstance(given, int | float) and not isinstance(given, bool)
+        if type(given) is not type(first) and (several or not number):
+            raise TypeError(f"{key} is {given!r}")
+        if isinstance(given, tuple | list) and isinstance(first, tuple | list) and len(given) != len(first):
+            raise ValueError(f"{key} is {given!r}")
+    used = [group.get("initial_lr", 0.0), *map(group.get, made)]  # a user's own keys may hold anything
+    check_numbers([x for value in used for x in (value if isinstance(value, tuple | list) else ())])
+    check_numbers(used[:1])
+    numbers = [x for value in used for x in (value if isinstance(value, tuple | list) else (value,))]
+    if bad := [x for x in numbers if isinstance(x, int | float) and not 0 <= x < LARGEST]:
+        raise ValueError(f"a number of it is {bad[0]}")
 
 
 def is_scalar(key: str, x: object) -> bool:
@@ -151,21 +162,27 @@ def put_types(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
     """Give what torch has restored of an optimizer the types in which it was saved."""
     numbers = [number for group in saved["param_groups"] for number in group["params"]]
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    own = not of_library(optimizer)
     for number, p in zip(numbers, parameters, strict=True):
         if number in saved["state"] and p in optimizer.state:
-            optimizer.state[p] = _typed(optimizer.state[p], saved["state"][number], p.dtype)
+            optimizer.state[p] = _typed(optimizer.state[p], saved["state"][number], p.dtype, own)
 
 
-def _typed(now: Any, saved: object, cast: torch.dtype) -> Any:
-    """What torch has cast, in its own type; what the optimizer itself has made of it since, stays."""
+def _typed(now: Any, saved: object, cast: torch.dtype, own: bool) -> Any:
+    """What torch has cast, in its own type; what the optimizer itself has made of it since, stays.
+
+    own: it is of a class of the user's. Where that inherits Adam, torch makes tensors of numbers.
+    """
     if isinstance(now, Tensor) and isinstance(saved, Tensor):
         return saved.to(now.device, copy=True) if saved.dtype != now.dtype == cast else now
     if isinstance(now, str) and isinstance(saved, str):  # torch takes a text for a collection
         return saved
+    if own and isinstance(now, Tensor) and isinstance(saved, int | float):
+        return saved
     if isinstance(now, dict) and isinstance(saved, dict):
-        now |= {key: _typed(now[key], x, cast) for key, x in saved.items() if key in now}
+        now |= {key: _typed(now[key], x, cast, own) for key, x in saved.items() if key in now}
     elif isinstance(saved, list | tuple) and type(now) is type(saved) in (list, tuple) and len(now) == len(saved):
-        return type(saved)([_typed(x, y, cast) for x, y in zip(now, saved, strict=True)])
+        return type(saved)([_typed(x, y, cast, own) for x, y in zip(now, saved, strict=True)])
     return now
 
 

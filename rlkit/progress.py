@@ -20,7 +20,7 @@ from rlkit.errors import UserError, one_line
 from rlkit.finite import check_finite, leaves, sound, unsound
 from rlkit.held import check_agreed, check_unchanged, is_own, learning, named, of_name, of_policy, owner
 from rlkit.meter import Meter
-from rlkit.moments import check_optimizer, flags_of, freeze, frozen_in, shared_groups, types_kept
+from rlkit.moments import check_optimizer, freeze, frozen_in, options_of, shared_groups, types_kept
 from rlkit.policies.base import Exploring
 from rlkit.recording import checkpoint, twins
 from rlkit.recording.checkpoint import fitting
@@ -216,7 +216,7 @@ def _put(folder: Path, algo: Algorithm, state: State, keys: Sequence[str]) -> No
     share, put = shared_groups(named(algo, keys).values()), twins.ready(algo, state["numbers"], keys)
     for key in keys:
         there, last = owner(algo, key), key.rpartition(".")[2]
-        made = flags_of(there[last])
+        made = options_of(there[last])
         with fitting(folder, key), types_kept(there[last]):
             if key in state["parts"]:
                 if ours := is_ours(there[last]):

@@ -18,7 +18,7 @@ from rlkit import loop, run
 from rlkit.errors import Diverged
 from rlkit.finite import check_finite
 from rlkit.language.folders import TINY
-from rlkit.moments import check_optimizer, flags_of
+from rlkit.moments import check_optimizer, options_of
 from rlkit.progress import Progress, save
 from rlkit.recording import checkpoint
 from rlkit.settings import plugins
@@ -196,7 +196,7 @@ def test_a_state_that_a_kernel_would_trust_is_refused(key: str, value: Any, erro
     for parameter in parameters:
         parameter.grad = torch.ones(3, 2)
     optimizer.step()
-    made = flags_of(optimizer)
+    made = options_of(optimizer)
     check_optimizer(optimizer, made)
     held = optimizer.state_dict()
     last = held["state"][1]
@@ -211,7 +211,7 @@ def test_the_state_of_every_optimizer_comes_back(name: str) -> None:
     parameter = torch.nn.Parameter(torch.tensor(1.0))
     for more in ({}, {"momentum": 0.9} if name != "AdamW" else {"amsgrad": True}):
         optimizer = getattr(torch.optim, name)([parameter], lr=0.1, **more)
-        made = flags_of(optimizer)
+        made = options_of(optimizer)
         parameter.grad = torch.tensor(2.0)
         optimizer.step()
         optimizer.load_state_dict(optimizer.state_dict())
@@ -220,7 +220,7 @@ def test_the_state_of_every_optimizer_comes_back(name: str) -> None:
 
 def test_an_optimizer_that_computes_something_else_is_refused() -> None:
     optimizer = torch.optim.RMSprop([{"params": [torch.zeros(2)], "centered": True}])
-    made = flags_of(optimizer)
+    made = options_of(optimizer)
     check_optimizer(optimizer, made)
     group = optimizer.defaults | {"centered": False, "params": [0]}
     optimizer.load_state_dict({"state": {}, "param_groups": [group]})
@@ -231,7 +231,7 @@ def test_an_optimizer_that_computes_something_else_is_refused() -> None:
 @pytest.mark.parametrize("betas", [0, 0.9, (0.9,), (0.9, 0.99, 0.999)])
 def test_other_numbers_than_an_optimizer_unpacks_are_refused(betas: Any) -> None:
     optimizer = torch.optim.AdamW([torch.zeros(2)])
-    made = flags_of(optimizer)
+    made = options_of(optimizer)
     optimizer.param_groups[0]["betas"] = betas
     with pytest.raises((TypeError, ValueError), match=r"^betas is"):
         check_optimizer(optimizer, made)

@@ -1,5 +1,6 @@
 """What optimizers keep for each parameter comes back as it was."""
 
+import math
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -178,3 +179,84 @@ class Counting(torch.optim.SGD):
 
 def test_an_optimizer_that_notes_something_beside_its_parameters_goes_on(tmp_path: Path) -> None:
     goes_on(lambda weights: Counting(weights, lr=0.1, momentum=0.9), torch.float32, tmp_path)
+
+
+class Adam(torch.optim.Adam):
+    """Counts its steps by a plain number."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for p in self.param_groups[0]["params"]:
+            x = self.state[p] or {"step": 0, "exp_avg": torch.zeros_like(p)}
+            x["step"] += 1
+            x["exp_avg"].lerp_(p.grad, 0.1)
+            p -= 0.1 * x["exp_avg"] / (1 - 0.9 ** x["step"])
+            self.state[p] = x
+
+
+class Window(torch.optim.RMSprop):
+    """Averages the last four gradients, each in a row of its own."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for p in self.param_groups[0]["params"]:
+            x = self.state[p] or {"step": 0, "past": torch.zeros(4, *p.shape, dtype=p.dtype)}
+            x["past"][x["step"] % 4] = p.grad
+            x["step"] += 1
+            p -= 0.1 * x["past"][: min(x["step"], 4)].mean(0)
+            self.state[p] = x
+
+
+class Falling(torch.optim.SGD):
+    """Steps less far each time; the count is a number or a tensor of whole numbers."""
+
+    def __init__(self, weights: list[torch.Tensor], zero: Any) -> None:
+        super().__init__(weights, lr=0.1, momentum=0.9)
+        self.zero = zero
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        super().step()
+        for p in self.param_groups[0]["params"]:
+            self.state[p]["step"] = self.state[p].get("step", self.zero) + 1
+            p -= 0.1 * p / self.state[p]["step"]
+
+
+COUNTING: dict[str, Callable[[list[torch.Tensor]], torch.optim.Optimizer]] = {
+    "an Adam with a number": lambda weights: Adam(weights),
+    "an RMSprop with a number that is an index": lambda weights: Window(weights),
+    "an SGD with a number": lambda weights: Falling(weights, 0),
+    "an SGD with a whole tensor": lambda weights: Falling(weights, torch.tensor(0)),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("what", COUNTING)
+def test_an_own_optimizer_counts_its_steps_as_it_likes(what: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    """torch's Adam makes a tensor of float32 of a number, which is another power of a decay, and no index."""
+    goes_on(COUNTING[what], dtype, tmp_path)
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "a list as in a file": {"betas": [0.8, 0.95]},
+    "a fused kernel": {"fused": True},
+    "no kernel of several tensors": {"foreach": False},
+}
+
+
+@pytest.mark.parametrize("what", OPTIONS)
+def test_one_group_of_an_optimizer_may_have_options_of_its_own(what: str, tmp_path: Path) -> None:
+    goes_on(lambda weights: torch.optim.AdamW([{"params": weights, **OPTIONS[what]}]), torch.float32, tmp_path)
+
+
+class Bounded(torch.optim.SGD):
+    """Has options without a bound."""
+
+    def __init__(self, weights: list[torch.Tensor]) -> None:
+        super().__init__(weights, lr=0.1)
+        self.defaults |= {"clip": math.inf, "last": -1}
+        self.param_groups[0].update(clip=math.inf, last=-1)
+
+
+def test_options_of_an_own_optimizer_may_be_any_numbers(tmp_path: Path) -> None:
+    goes_on(Bounded, torch.float32, tmp_path)
