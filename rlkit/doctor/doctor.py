@@ -65,7 +65,7 @@ class Doctor:
 
         def sample() -> Tensor:
             parameters = [shards.mine(p.detach()) for group in optimizer.param_groups for p in group["params"]]
-            return torch.cat([p.view(-1)[:SAMPLE] for p in parameters if p.is_contiguous()])
+            return torch.cat([p.reshape(-1)[:SAMPLE] for p in parameters])
 
         def keep(*_: object) -> None:
             if not self.update:

@@ -21,6 +21,17 @@ def test_the_parameters_of_an_update_may_have_other_memory() -> None:
     assert doctor.update == pytest.approx([0.1 * 2**0.5, 10.0], rel=1e-5)
 
 
+def test_parameters_may_lie_in_any_order_of_memory() -> None:
+    """Columns after columns, as torch.linalg.qr returns them."""
+    weight = torch.nn.Parameter(torch.tensor([[3.0, 0.0, 0.0], [0.0, 4.0, 0.0]]).T.contiguous().T)
+    assert not weight.is_contiguous()
+    doctor, optimizer = Doctor(), torch.optim.Adam([weight], lr=0.1)
+    doctor.attach(optimizer)
+    weight.grad = torch.ones(2, 3)
+    optimizer.step()
+    assert doctor.update == pytest.approx([0.1 * 6**0.5, 5.0], rel=1e-5)
+
+
 def test_one_optimizer_is_measured_and_each_step_once() -> None:
     weight = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
     doctor, first, second = Doctor(), torch.optim.Adam([weight], lr=0.1), torch.optim.Adam([weight], lr=0.2)
