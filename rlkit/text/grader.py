@@ -16,7 +16,18 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from rlkit.text.reading import boxed as in_box
-from rlkit.text.reading import boxed_number, digits, expression, extract, gold, lone_number, marked, only_number
+from rlkit.text.reading import (
+    boxed_number,
+    digits,
+    expression,
+    extract,
+    gold,
+    last_number,
+    lone_number,
+    marked,
+    only_number,
+    rewritten,
+)
 from rlkit.text.symbolic import Verifier
 
 Graded = list[float | None]
@@ -67,8 +78,7 @@ def candidate(text: str) -> str | None:
     line = marked(text)
     if line is not None:
         return line.strip() or None
-    number = extract(text)
-    return None if number is None else str(number)
+    return last_number(text)
 
 
 def _same(right: str, given: str) -> bool:
@@ -87,8 +97,8 @@ def _number(expression: str) -> Fraction | None:
 def _written(expression: str) -> str:
     """An expression as math-verify reads it: to it, 3 1/2 is not 7/2, cm^2 a product, and words with a period one."""
     expression = _MINUS.sub("-", expression)
-    number = _number(expression) if re.search(r"[ ^a-zA-Z]", expression) else None
-    return expression.removesuffix(".") if number is None else str(number)
+    number = rewritten(expression) if re.search(r"[ ^a-zA-Z]", expression) else None
+    return expression.removesuffix(".") if number is None else number
 
 
 def gradable(name: str, answer: str) -> bool:

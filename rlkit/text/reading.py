@@ -6,6 +6,7 @@ worth no more than one.
 
 import re
 import unicodedata
+from decimal import Decimal
 from fractions import Fraction
 
 from rlkit.text.problems import MARKER
@@ -82,8 +83,13 @@ def extract(text: str, strict: bool = False) -> Fraction | None:
         return None if match is None or _is_part(match, _PART_BEFORE, _PART_AFTER) else _value(match)
     if strict:
         return None
-    numbers = list(_NUMBER.finditer(plain(text)))
-    return None if not numbers or _is_part(numbers[-1], _POWER_BEFORE, _POWER_AFTER) else _value(numbers[-1])
+    match = _last(text)
+    return None if match is None else _value(match)
+
+
+def last_number(text: str) -> str | None:
+    """The last number of a text, written as a decimal or as a fraction, as it is there."""
+    return _text(_last(digits(text)))
 
 
 def boxed_number(text: str) -> Fraction | None:
@@ -94,6 +100,28 @@ def boxed_number(text: str) -> Fraction | None:
 
 def only_number(text: str) -> Fraction | None:
     """The number in a text with only one, and at most a unit and a name: `18`, `x = 18`, `$18`, `18 kg`."""
+    match = _only(text)
+    return None if match is None else _value(match)
+
+
+def lone_number(text: str) -> Fraction | None:
+    """The number of a text that is nothing else: `18`, `$18.`, `**18**`, `3 1/2`."""
+    match = _lone(text)
+    return None if match is None else _value(match)
+
+
+def rewritten(text: str) -> str | None:
+    """The number in such a text alone, a decimal or a fraction as it is there: 2.5 for `2.5 kg`, 7/2 for `3 1/2`."""
+    alone = _text(_lone(text))
+    return _text(_only(text)) if alone is None else alone
+
+
+def _last(text: str) -> re.Match[str] | None:
+    numbers = list(_NUMBER.finditer(plain(text)))
+    return None if not numbers or _is_part(numbers[-1], _POWER_BEFORE, _POWER_AFTER) else numbers[-1]
+
+
+def _only(text: str) -> re.Match[str] | None:
     text = plain(digits(text)).strip().removeprefix("+")
     found = list(_NUMBER.finditer(text))
     if len(found) != 1:
@@ -103,13 +131,11 @@ def only_number(text: str) -> Fraction | None:
         return None
     around = f"{before}#{after}"
     pair = "," in found[0]["number"] and _ENCLOSED.search(around)
-    return None if pair or _BESIDE.search(around) else _value(found[0])
+    return None if pair or _BESIDE.search(around) else found[0]
 
 
-def lone_number(text: str) -> Fraction | None:
-    """The number of a text that is nothing else: `18`, `$18.`, `**18**`, `3 1/2`."""
-    match = _NUMBER.fullmatch(plain(digits(text)).strip(" $*").removesuffix("."))
-    return _value(match) if match else None
+def _lone(text: str) -> re.Match[str] | None:
+    return _NUMBER.fullmatch(plain(digits(text)).strip(" $*").removesuffix("."))
 
 
 def gold(answer: str) -> Fraction | None:
@@ -194,3 +220,12 @@ def _value(match: re.Match[str]) -> Fraction | None:
         value /= below
     value += Fraction(match["whole"] or 0)
     return -value if match["sign"] or match["sign_after"] else value
+
+
+def _text(match: re.Match[str] | None) -> str | None:
+    """The number as math-verify reads it, which rounds a decimal, and compares a fraction exactly."""
+    value = None if match is None else _value(match)
+    if match is None or value is None or match["whole"] or match["denominator"]:
+        return None if value is None else str(value)
+    decimal = Decimal(match["number"].replace(",", "") + (match["exponent"] or ""))
+    return f"{'-' if value < 0 else ''}{decimal:f}"

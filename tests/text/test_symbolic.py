@@ -121,6 +121,16 @@ def test_mathematics_is_compared_by_math_verify_where_it_is_installed(monkeypatc
         ("#### 17.9999999", "18", 0.0),  # a whole number exactly, any other to six decimals
         ("#### 0.333333", "1/3", 1.0),
         ("#### 0.33333", "1/3", 0.0),
+        ("It is 0.333333.", "1/3", 1.0),
+        ("It is 0.33333.", "1/3", 0.0),
+        ("It is -0.666667", r"-\frac{2}{3}", 1.0),
+        ("It is 333333/1000000", "1/3", 0.0),
+        (r"\boxed{0.333333\text{ m}}", "1/3", 1.0),
+        (r"\boxed{3.33333e-1 m}", "1/3", 1.0),
+        ("#### 0.3333333", "1/3 kg", 1.0),
+        ("It is 2.5", r"\frac{5}{2}", 1.0),
+        ("It is 3 1/2", r"\sqrt{12.25}", 1.0),
+        ("It is 1,234.5", r"\frac{2469}{2}", 1.0),
     ):
         assert grade("math", text, answer) == want, (text, answer)
     monkeypatch.setattr(symbolic, "SECONDS", 0.3)
