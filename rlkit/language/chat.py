@@ -24,6 +24,7 @@ FOLDER = "additional_chat_templates"
 PLACE = Place("file", ending=".jinja")  # of policy.template: any other text is the name of a template of the model
 LONGEST = 2**17  # most characters of a template; published ones have fewer than 20,000
 TEXT = 2**26  # most characters rendered at a time
+PROMPT = 2**22  # most characters of one of them; so many take 2 GB to encode, and contexts hold fewer
 SECONDS, ROOM = 10, 2**30  # limits of seconds and bytes for PART conversations
 PART = 512
 KEPT = 100_000  # rendered texts that are cached
@@ -108,7 +109,7 @@ def render(
     """The text of each conversation, rendered in a separate process with limits of time and memory."""
     names = {"add_generation_prompt": True, "tools": None, "documents": None, **options}
     asked = {"template": template, "conversations": conversations, "names": names}
-    given = json.dumps({**asked, "seconds": seconds, "room": ROOM, "longest": TEXT})
+    given = json.dumps({**asked, "seconds": seconds, "room": ROOM, "longest": TEXT, "prompt": PROMPT})
     command = [sys.executable, "-P", "-s", "-c", CHILD, json.dumps(sys.path)]
     system = {key: x for key, x in os.environ.items() if not key.startswith("PYTHON")} | SAME
     try:

@@ -105,11 +105,12 @@ def rendered(asked: dict[str, Any]) -> list[str]:
     template = environment().from_string(asked["template"])
     texts, left, given = [], asked["longest"], {x.lower() for x in ADDRESS.findall(json.dumps(asked))}
     for messages in asked["conversations"]:
-        parts = []
+        parts, room = [], min(left, asked["prompt"])
         for part in template.generate(messages=messages, **asked["names"]):
-            left -= len(part)
-            if left < 0:
-                raise ValueError(f"it writes more than {asked['longest']:,} characters")
+            left, room = left - len(part), room - len(part)
+            if room < 0:
+                most, what = (asked["longest"], "") if left < 0 else (asked["prompt"], " for a prompt")
+                raise ValueError(f"it writes more than {most:,} characters{what}")
             parts.append(part)
         texts.append("".join(parts))
         check_addresses(texts[-1], given)

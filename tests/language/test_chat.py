@@ -203,7 +203,7 @@ def test_an_end_that_the_tokenizer_adds_is_not_part_of_a_prompt() -> None:
         ("{% if %}", "line 1: Expected an expression"),
         ("{{ messages[0].content.split('a')[7].b }}", "undefined|has no element|list object"),
         ("{{ 'a' * 10**10 }}", "too much memory"),
-        ("{% for i in range(99999) %}{{ 'a' * 99999 }}{% endfor %}", "more than 67,108,864 characters"),
+        ("{% for i in range(99999) %}{{ 'a' * 99999 }}{% endfor %}", "more than 4,194,304 characters for a prompt"),
         ("{{ range(10**9) | list | length }}", "Range too big"),
         ("{{ ''.__class__.__mro__ }}", "unsafe"),
         ("{{ namespace(_x=1) }}", "a namespace with the name '_x'"),
@@ -211,11 +211,14 @@ def test_an_end_that_the_tokenizer_adds_is_not_part_of_a_prompt() -> None:
     ],
 )
 def test_a_template_that_fails_is_one_line(template: str, told: str) -> None:
-    with pytest.raises(
-        UserError, match=rf"^W: the chat template fails \(.*({told}).*\): give another one with "
-    ) as error:
+    with pytest.raises(UserError, match=rf"^W: the chat template fails \(.*({told}).*\): give another") as error:
         render(template, "W", [[{"role": "user", "content": "a"}]], {})
     assert "\n" not in str(error.value)
+
+
+def test_all_prompts_together_have_a_limit() -> None:
+    with pytest.raises(UserError, match=r"writes more than 67,108,864 characters\)"):
+        render("{{ 'a' * 4_000_000 }}", "W", [[]] * 17, {})
 
 
 @pytest.mark.slow
