@@ -22,6 +22,7 @@ class Work:
     prompt: int  # tokens of the longest prompt
     written: int  # tokens of the longest text after it
     whole: bool = False  # learned from at once, whatever policy.micro_steps is
+    replies: bool = False  # written by a game or a tool in part; as many tokens as the policy's own, as is assumed
 
 
 @dataclass(frozen=True)
@@ -65,9 +66,12 @@ class Forecast:
     taken: int  # bytes of this process before any text is written
     free: int
     coming: Footprint
+    replies: bool = False  # of a length that nobody knows
 
     def __str__(self) -> str:
         peak, most = memory.gib(self.taken + self.coming.size), memory.gib(self.taken + self.free)
+        if self.replies:
+            return f"about {peak} at the peak, of {most}, with replies as long as turns"
         return f"at most about {peak} at the peak, of {most}"
 
     def check(self) -> None:
@@ -102,7 +106,7 @@ def forecast(
     learned = env.learned(group)
     learned = replace(learned, prompts=max(1, learned.prompts // minibatches), whole=whole)
     coming = policy.footprint(learned, env.written(group, measured))
-    return None if coming is None else Forecast(*taken_and_free(device), coming)
+    return None if coming is None else Forecast(*taken_and_free(device), coming, learned.replies)
 
 
 def count(value: object) -> int:

@@ -6,6 +6,7 @@ moments of the optimizer stay in memory from the first step on.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -28,12 +29,17 @@ def footprint(
 
     An upper bound: completions may end early, and groups of equal scores may be skipped.
     """
-    write = max((writing(decoder, rows, work) for work in written), default=0)
-    learn = learning(decoder, micro_steps, GRADIENT * trained, learned)
+    write = max((writing(decoder, rows, within(decoder.context, work)) for work in written), default=0)
+    learn = learning(decoder, micro_steps, GRADIENT * trained, within(decoder.context, learned))
     size = twin(decoder) + MOMENTS * trained + max(write, learn)
     fewer = rows > max((work.group for work in written), default=0)  # a group is written whole
     less = "lower policy.rows" if fewer else "lower env.max_tokens, or algo.group"
     return Footprint(size, less if write > learn else remedy(decoder, trained, micro_steps))
+
+
+def within(context: int, work: Work) -> Work:
+    """The work, if replies in a row end at the context."""
+    return replace(work, written=min(work.written, max(0, context - work.prompt)))
 
 
 def remedy(decoder: Decoder, trained: int, micro_steps: int | None) -> str:

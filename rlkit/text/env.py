@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Literal
 
@@ -124,13 +125,14 @@ class TextEnv(InWords):
 
     def learned(self, group: int) -> Work:
         """The work of learning in one iteration; a demonstration counts as the longest completion."""
-        return Work(self.rows, group, self._longest.get("train", 0), self.turns.longest(self.max_tokens))
+        whole = self.turns.longest(self.max_tokens)
+        return Work(self.rows, group, self._longest.get("train", 0), whole, replies=whole > self.max_tokens)
 
     def written(self, group: int, measured: Mapping[Split, int]) -> list[Work]:
         """The work of writing in one iteration, and in measurements of so many problems."""
-        whole = self.turns.longest(self.max_tokens)
-        solved = [Work(n, 1, self._longest.get(key, 0), whole) for key, n in measured.items() if n]
-        return [self.learned(group), *solved]
+        learned = self.learned(group)
+        solved = [(n, self._longest.get(key, 0)) for key, n in measured.items() if n]
+        return [learned, *(replace(learned, prompts=n, group=1, prompt=longest) for n, longest in solved)]
 
     def rollout(self, policy: Plays, steps: int | None = None, repeats: int = 1) -> TensorDict:
         """`repeats` completions of at most `steps` tokens for each of the next `rows` prompts, scored by the rewards.

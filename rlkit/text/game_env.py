@@ -1,6 +1,7 @@
 """Text games as an environment: an episode is a dialog between a game and the policy; each start is a game's seed."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -85,12 +86,12 @@ class GameEnv(InWords):
 
     def learned(self, group: int) -> Work:
         """The work of learning in one iteration, if games write about as much as the policy."""
-        return Work(self.rows, group, self._longest, 2 * self.max_tokens)
+        return Work(self.rows, group, self._longest, 2 * self.max_tokens, replies=True)
 
     def written(self, group: int, measured: Mapping[Split, int]) -> list[Work]:
         """The work of writing in one iteration, and in measurements of so many games."""
-        played = [Work(count, 1, self._longest, 2 * self.max_tokens) for count in measured.values() if count]
-        return [self.learned(group), *played]
+        learned = self.learned(group)
+        return [learned, *(replace(learned, prompts=count, group=1) for count in measured.values() if count)]
 
     def rollout(self, policy: Plays, steps: int | None = None, repeats: int = 1) -> TensorDict:
         """`repeats` episodes of at most `steps` tokens of the policy's own from each of the next `rows` seeds.

@@ -146,6 +146,20 @@ def test_the_line_says_the_peak_and_what_there_is() -> None:
     assert line == "at most about 1.5 GB at the peak, of 8.0 GB"
 
 
+def test_the_line_says_what_is_assumed_of_replies() -> None:
+    line = str(Forecast(memory.GIB, 7 * memory.GIB, Footprint(memory.GIB // 2, ""), replies=True))
+    assert line == "about 1.5 GB at the peak, of 8.0 GB, with replies as long as turns"
+
+
+def test_no_row_is_longer_than_the_context() -> None:
+    decoder = wide().decoder
+    sizes = [
+        footprint(decoder, 1000, 256, 4096, work, [work]).size
+        for work in (Work(2, 4, 20, most) for most in (decoder.context - 20, 2 * decoder.context))
+    ]
+    assert sizes[0] == sizes[1]
+
+
 def test_a_gpu_is_asked_for_its_own_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 5)
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 7)
@@ -170,7 +184,8 @@ def test_what_a_tool_writes_counts() -> None:
     plain, called = problems({"train": 2, "test": 2}), problems({"train": 2, "test": 2})
     called.turns = load_tool("calculator", 1.0)
     assert plain.learned(4).written == 7
-    assert [work.written for work in called.written(4, {"test": 2})] == [14, 14]
+    assert [(work.written, work.replies) for work in called.written(4, {"test": 2})] == [(14, True), (14, True)]
+    assert not plain.learned(4).replies
 
 
 def test_problems_that_are_solved_beside_stored_pairs_count() -> None:
