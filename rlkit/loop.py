@@ -1,12 +1,13 @@
 """The loop: act, credit, remember, learn. It knows no algorithm, and owns the optimizer step."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
 import torch
 from tensordict import TensorDict
+from torch import Tensor
 
 from rlkit import ranks
 from rlkit.api import Algorithm, Env
@@ -25,6 +26,7 @@ from rlkit.seeding import drawn_apart, seed_global
 from rlkit.settings.config import Run
 from rlkit.settings.measured import only_evaluated
 
+PLAYED = ("mask", "score")  # keys of a rollout that are read again after credit
 LOGGED = {"control": 100, "text": 500}  # most logged iterations of a run, however many it has,
 EARLY = 16  # besides its first iterations: so mistakes show at once
 
@@ -44,11 +46,18 @@ def walk(
         rollout = batch_of(algo, "rollout", algo.rollout(env))  # act
         seed_ranks(env.seed, "learn", past)  # alike: each rank changes its own copy of the parameters
         steps = int(rollout["mask"].sum())  # before credit, which may leave some out
+        before = {key: rollout[key].clone() for key in PLAYED if key in rollout.keys()}
         credited = batch_of(algo, "credit", algo.credit(rollout))  # credit
         algo.buffer.extend(credited)  # remember
     learn(algo, meter, logged(steps))  # learn
     check_iteration(meter, credited)
-    return rollout, credited
+    return played(rollout, before), credited
+
+
+def played(rollout: TensorDict, before: Mapping[str, Tensor]) -> TensorDict:
+    """The rollout with what it held before credit, which may have changed its own rollout in place."""
+    changed = {key: x for key, x in before.items() if key not in rollout.keys() or not torch.equal(rollout[key], x)}
+    return rollout.copy().update(changed) if changed else rollout
 
 
 def seed_ranks(seed: int, *names: str | int) -> None:

@@ -70,6 +70,28 @@ def test_steps_that_credit_leaves_out_were_played() -> None:
     assert played == [16]
 
 
+@pytest.mark.parametrize("in_place", [False, True])
+def test_what_credit_changes_in_its_rollout_was_played_otherwise(in_place: bool) -> None:
+    """Completions, scores and lengths are of what the model wrote."""
+    env = RaggedText(rows=4)
+    algo, found = on_text("reinforce", env), list[TensorDict]()
+
+    def last_half(rollout: TensorDict) -> TensorDict:
+        found.append(rollout.clone())
+        late = torch.arange(rollout["mask"].shape[-1]) > 1
+        if in_place:
+            rollout["mask"] &= late
+            rollout["score"] -= 1
+        else:
+            rollout.update({"mask": rollout["mask"] & late, "score": rollout["score"] - 1})
+        return rollout.update({"advantage": rollout["reward"], "return": rollout["reward"]})
+
+    algo.credit = last_half
+    rollout, credited = walk(algo, env, Meter())
+    for key in ("mask", "score"):
+        assert torch.equal(rollout[key], found[0][key]) and not torch.equal(credited[key], found[0][key])
+
+
 TWO_RATES = """from dataclasses import dataclass
 
 import torch
