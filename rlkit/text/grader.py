@@ -34,6 +34,9 @@ Graded = list[float | None]
 VERIFIER = Verifier()
 _MINUS = re.compile(r"(?i)\\text\s?\{\s?(?:minus|negative)\s?\}|\b(?:minus|negative)\b")  # math-verify drops words
 
+_UNREADABLE = re.compile(r"[ ^a-zA-Z]")
+_WHOLE = re.compile(r"[-+$]*[0-9,]+\.0*")  # 18.0, which math-verify rounds
+
 
 def score(completion: str, answer: str, strict: bool = False) -> float:
     """1.0 if the number of the completion equals that of the reference answer (18 and 18.0 are equal), else 0.0."""
@@ -85,7 +88,7 @@ def _same(right: str, given: str) -> bool:
     number = _number(right)
     if number is not None and number == _number(given):
         return True
-    return VERIFIER([(_written(right), _written(given))])[0]
+    return VERIFIER([(_exact(right), _written(given))])[0]
 
 
 def _number(expression: str) -> Fraction | None:
@@ -97,8 +100,17 @@ def _number(expression: str) -> Fraction | None:
 def _written(expression: str) -> str:
     """An expression as math-verify reads it: to it, 3 1/2 is not 7/2, cm^2 a product, and words with a period one."""
     expression = _MINUS.sub("-", expression)
-    number = rewritten(expression) if re.search(r"[ ^a-zA-Z]", expression) else None
+    number = rewritten(expression) if _UNREADABLE.search(expression) else None
     return expression.removesuffix(".") if number is None else number
+
+
+def _exact(right: str) -> str:
+    """The same of a reference answer, which is not rounded where it is whole, or has a unit."""
+    right = _MINUS.sub("-", right)
+    number = _number(right)
+    if number is None or not (_UNREADABLE.search(right) or _WHOLE.fullmatch(right)):
+        return right.removesuffix(".")
+    return str(number)
 
 
 def gradable(name: str, answer: str) -> bool:

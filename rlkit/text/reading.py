@@ -24,6 +24,7 @@ _NUMBER = re.compile(
 )
 _HEADING = re.compile(rf"(?i){MARKER}(?=[^\w\n]{{0,4}}(?:step|part|case|method|phase|section)\b)")  # #### Step 3: add
 _LONGEST = 100  # digits; longer numbers are not answers, and slow to read
+SMALL = Fraction(1, 1000)
 _BOX = "\\boxed"
 _SHORT = "[mcdkn]?m|[mkµ]?g|[mcd]?l|in|ft|yd|mi|lbs?|oz|gal|qt|cup|k?wh?|k?j|k?pa|[kmg]?hz|[kmgt]b|hrs?|min|secs?|ms"
 _SHORT += "|[ap]m|st|nd|rd|th|mph|km?h|kph|usd|eur|gbp|pts?|pcs?|cal|mol|deg|rad|ppm"
@@ -88,7 +89,7 @@ def extract(text: str, strict: bool = False) -> Fraction | None:
 
 
 def last_number(text: str) -> str | None:
-    """The last number of a text, written as a decimal or as a fraction, as it is there."""
+    """The last number of a text, as math-verify reads it."""
     return _text(_last(digits(text)))
 
 
@@ -111,7 +112,7 @@ def lone_number(text: str) -> Fraction | None:
 
 
 def rewritten(text: str) -> str | None:
-    """The number in such a text alone, a decimal or a fraction as it is there: 2.5 for `2.5 kg`, 7/2 for `3 1/2`."""
+    """The number in such a text, as math-verify reads it: 2.5 for `2.5 kg`, 7/2 for `3 1/2`."""
     alone = _text(_lone(text))
     return _text(_only(text)) if alone is None else alone
 
@@ -223,9 +224,13 @@ def _value(match: re.Match[str]) -> Fraction | None:
 
 
 def _text(match: re.Match[str] | None) -> str | None:
-    """The number as math-verify reads it, which rounds a decimal, and compares a fraction exactly."""
+    """The number as math-verify reads it, which rounds a decimal to six digits, and compares a fraction exactly.
+
+    A decimal that would keep less than three of its digits is a fraction here, as are whole numbers.
+    """
     value = None if match is None else _value(match)
-    if match is None or value is None or match["whole"] or match["denominator"]:
-        return None if value is None else str(value)
-    decimal = Decimal(match["number"].replace(",", "") + (match["exponent"] or ""))
-    return f"{'-' if value < 0 else ''}{decimal:f}"
+    if match is None or value is None:
+        return None
+    if match["whole"] or match["denominator"] or match["exponent"] or value.denominator == 1 or abs(value) < SMALL:
+        return str(value)
+    return f"{'-' if value < 0 else ''}{Decimal(match['number'].replace(',', ''))}"
