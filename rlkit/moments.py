@@ -4,13 +4,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, SupportsFloat
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from rlkit.attributes import FLAT, check_numbers, form
+from rlkit.attributes import FLAT, NUMBER, check_numbers, form, is_number
 
 LARGEST = 1e80  # largest number in an optimizer: products of two keys, each at most 1e37
 SQUARES = ("exp_avg_sq", "max_exp_avg_sq", "square_avg", "step")  # values of an optimizer that are never negative
@@ -116,19 +116,22 @@ def _check_moments(optimizer: Optimizer, parameter: Tensor, state: Mapping[str, 
 
 def _check_options(group: Mapping[str, object], made: Mapping[str, object]) -> None:
     """Refuse options of one group of other types than it was made with. Raises: TypeError or ValueError."""
-    for key, first in made.items():
-        given, several = group.get(key), isinstance(first, tuple | list)
-        number = isinstance(given, int | float) and not isinstance(given, bool)
-        if type(given) is not type(first) and (several or not number):
+    check_numbers([group.get("initial_lr", 0.0)])
+    for key, first in {"initial_lr": 0.0, **made}.items():  # a user's own keys may hold anything
+        given = group.get(key, first)
+        if isinstance(first, tuple | list):
+            if not isinstance(given, tuple | list) or len(given) != len(first):
+                raise TypeError(f"{key} is {given!r}")
+            check_numbers(given)
+        elif type(given) is not type(first) and not (is_number(given) and (first is None or is_number(first))):
             raise TypeError(f"{key} is {given!r}")
-        if isinstance(given, tuple | list) and isinstance(first, tuple | list) and len(given) != len(first):
-            raise ValueError(f"{key} is {given!r}")
-    used = [group.get("initial_lr", 0.0), *map(group.get, made)]  # a user's own keys may hold anything
-    check_numbers([x for value in used for x in (value if isinstance(value, tuple | list) else ())])
-    check_numbers(used[:1])
-    numbers = [x for value in used for x in (value if isinstance(value, tuple | list) else (value,))]
-    if bad := [x for x in numbers if isinstance(x, int | float) and not 0 <= x < LARGEST]:
-        raise ValueError(f"a number of it is {bad[0]}")
+        for x, old in zip(_each(given), _each(first), strict=True):
+            if isinstance(x, SupportsFloat) and not (0 <= float(x) < LARGEST or x == old):
+                raise ValueError(f"a number of it is {x}")
+
+
+def _each(option: object) -> Sequence[object]:
+    return option if isinstance(option, tuple | list) else (option,)
 
 
 def is_scalar(key: str, x: object) -> bool:
@@ -174,10 +177,11 @@ def _typed(now: Any, saved: object, cast: torch.dtype, own: bool) -> Any:
     own: it is of a class of the user's. Where that inherits Adam, torch makes tensors of numbers.
     """
     if isinstance(now, Tensor) and isinstance(saved, Tensor):
-        return saved.to(now.device, copy=True) if saved.dtype != now.dtype == cast else now
+        made = (cast, torch.float32) if own and not saved.dim() else (cast,)  # by torch, of steps of fused kernels
+        return saved.to(now.device, copy=True) if saved.dtype != now.dtype and now.dtype in made else now
     if isinstance(now, str) and isinstance(saved, str):  # torch takes a text for a collection
         return saved
-    if own and isinstance(now, Tensor) and isinstance(saved, int | float):
+    if own and isinstance(now, Tensor) and isinstance(saved, NUMBER):
         return saved
     if isinstance(now, dict) and isinstance(saved, dict):
         now |= {key: _typed(now[key], x, cast, own) for key, x in saved.items() if key in now}

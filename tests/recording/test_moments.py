@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from support.resuming import same, tensors
@@ -194,6 +195,15 @@ class Adam(torch.optim.Adam):
             self.state[p] = x
 
 
+class Counted(Adam):
+    """Counts by a number of another kind."""
+
+    def __init__(self, weights: list[torch.Tensor], zero: Any, fused: bool = False) -> None:
+        super().__init__(weights, fused=fused)
+        for p in weights:
+            self.state[p] = {"step": zero, "exp_avg": torch.zeros_like(p)}
+
+
 class Window(torch.optim.RMSprop):
     """Averages the last four gradients, each in a row of its own."""
 
@@ -224,6 +234,8 @@ class Falling(torch.optim.SGD):
 
 COUNTING: dict[str, Callable[[list[torch.Tensor]], torch.optim.Optimizer]] = {
     "an Adam with a number": lambda weights: Adam(weights),
+    "an Adam with a number of NumPy": lambda weights: Counted(weights, np.int64(0)),
+    "an Adam with a precise count": lambda weights: Counted(weights, torch.tensor(0.0, dtype=torch.float64), True),
     "an RMSprop with a number that is an index": lambda weights: Window(weights),
     "an SGD with a number": lambda weights: Falling(weights, 0),
     "an SGD with a whole tensor": lambda weights: Falling(weights, torch.tensor(0)),
@@ -247,6 +259,31 @@ OPTIONS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("what", OPTIONS)
 def test_one_group_of_an_optimizer_may_have_options_of_its_own(what: str, tmp_path: Path) -> None:
     goes_on(lambda weights: torch.optim.AdamW([{"params": weights, **OPTIONS[what]}]), torch.float32, tmp_path)
+
+
+CHANGED: dict[str, dict[str, Any]] = {
+    "a tensor": {"lr": torch.tensor(0.03)},
+    "a number of NumPy": {"lr": np.float32(0.03)},
+    "an option that was open": {"foreach": False},
+    "a list": {"betas": [0.8, 0.95]},
+}
+
+
+@pytest.mark.parametrize("what", CHANGED)
+def test_options_may_change_while_a_run_goes_on(what: str, tmp_path: Path) -> None:
+    made = []
+
+    def make(weights: list[torch.Tensor]) -> torch.optim.Optimizer:
+        made.append(torch.optim.AdamW(weights))
+        if len(made) == 1:
+            made[0].param_groups[0].update(CHANGED[what])
+        return made[-1]
+
+    goes_on(make, torch.float32, tmp_path)
+
+
+def test_an_optimizer_may_be_made_with_any_number_that_torch_takes(tmp_path: Path) -> None:
+    goes_on(lambda weights: torch.optim.SGD(weights, momentum=0.9, dampening=-0.1), torch.float32, tmp_path)
 
 
 class Bounded(torch.optim.SGD):

@@ -115,10 +115,10 @@ def test_a_run_goes_on_whose_keys_are_as_large_as_they_may_be(tmp_path: Path) ->
 def test_what_a_user_notes_beside_the_numbers_of_an_optimizer_may_be_anything() -> None:
     parameter = torch.nn.Parameter(torch.ones(2))
     optimizer = torch.optim.Adam([{"params": [parameter], "offset": -1.0, "limit": math.inf}])
-    check_optimizer(optimizer, options_of(optimizer))
+    check_optimizer(optimizer, made := options_of(optimizer))
     optimizer.param_groups[0]["lr"] = -1.0
     with pytest.raises(ValueError, match=r"a number of it is -1\.0"):
-        check_optimizer(optimizer, options_of(optimizer))
+        check_optimizer(optimizer, made)
 
 
 @pytest.mark.parametrize("key", ["action", "observation"])
