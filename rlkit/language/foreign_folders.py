@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 # Keys of config.json that are ignored: they say how, or with whose code, the model is computed.
 IDLE = {"attn_implementation", "experts_implementation", "transformers_weights", "fusion_config", "distributed_config"}
+IDLE |= {"attribute_map"}  # it gives one of these keys another name
 IDLE |= {"architectures", "dtype", "torch_dtype", "transformers_version", "model_type"}
 IDLE |= {"num_labels", "id2label", "label2id"}  # of a classifier: a number alone becomes dictionaries of that size
 REPEATED = re.compile("(layers?|experts?|blocks?|depth)$")  # keys that say how often something is built

@@ -194,7 +194,8 @@ def test_names_that_earlier_versions_gave_are_understood(good: Path, tmp_path: P
 def test_nothing_says_with_whose_code_it_is_computed(good: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(good, tmp_path / "model")
     kernels = {f"{start}{what}_implementation": "someone/kernel" for start in ("", "_") for what in ("attn", "experts")}
-    config(folder, {**kernels, "_attn_implementation_internal": "someone/kernel"})
+    renamed = {"attribute_map": {"zz": "_attn_implementation"}, "zz": "someone/kernel"}
+    config(folder, {**kernels, **renamed, "_attn_implementation_internal": "someone/kernel"})
     (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "someone/model", "peft_type": "LORA"}')
     decoder = LanguageModel.load(folder).decoder
     assert isinstance(decoder, Foreign) and decoder.whole.config._attn_implementation in ("sdpa", "eager")
