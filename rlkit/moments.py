@@ -116,18 +116,25 @@ def _check_moments(optimizer: Optimizer, parameter: Tensor, state: Mapping[str, 
 
 def _check_options(group: Mapping[str, object], made: Mapping[str, object]) -> None:
     """Refuse options of one group of other types than it was made with. Raises: TypeError or ValueError."""
-    check_numbers([group.get("initial_lr", 0.0)])
     for key, first in {"initial_lr": 0.0, **made}.items():  # a user's own keys may hold anything
-        given = group.get(key, first)
+        given = group.get(key, first if key == "initial_lr" else None)
         if isinstance(first, tuple | list):
             if not isinstance(given, tuple | list) or len(given) != len(first):
                 raise TypeError(f"{key} is {given!r}")
             check_numbers(given)
-        elif type(given) is not type(first) and not (is_number(given) and (first is None or is_number(first))):
+        elif type(given) is not type(first) and not _is_kind(given, first):
             raise TypeError(f"{key} is {given!r}")
         for x, old in zip(_each(given), _each(first), strict=True):
             if isinstance(x, SupportsFloat) and not (0 <= float(x) < LARGEST or x == old):
                 raise ValueError(f"a number of it is {x}")
+
+
+def _is_kind(given: object, first: object) -> bool:
+    """Whether it can stand in place of an option: a number or a flag where none was given, else a number."""
+    if isinstance(given, bool):
+        return first is None
+    one, other = ((isinstance(x, Tensor) and x.numel() == 1) or is_number(x) for x in (given, first))
+    return one and (other or first is None) and not isinstance(first, bool)
 
 
 def _each(option: object) -> Sequence[object]:

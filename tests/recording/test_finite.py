@@ -228,6 +228,27 @@ def test_an_optimizer_that_computes_something_else_is_refused() -> None:
         check_optimizer(optimizer, made)
 
 
+@pytest.mark.parametrize("key", ["betas", "eps", "weight_decay"])
+def test_options_that_are_gone_or_flags_in_place_of_numbers_are_refused(key: str) -> None:
+    optimizer = torch.optim.AdamW([torch.zeros(2)])
+    made = options_of(optimizer)
+    for wrong in (None, True):
+        optimizer.param_groups[0][key] = wrong
+        with pytest.raises(TypeError, match=f"^{key} is {wrong}$"):
+            check_optimizer(optimizer, made)
+    del optimizer.param_groups[0][key]
+    with pytest.raises(TypeError, match=f"^{key} is None$"):
+        check_optimizer(optimizer, made)
+
+
+def test_a_learning_rate_of_one_element_is_one() -> None:
+    optimizer = torch.optim.Adam([torch.zeros(2)], lr=torch.tensor([1e-3]))
+    made = options_of(optimizer)
+    for value in (1e-3, torch.tensor(1e-3), torch.tensor([2e-3])):
+        optimizer.param_groups[0]["lr"] = value
+        check_optimizer(optimizer, made)
+
+
 @pytest.mark.parametrize("betas", [0, 0.9, (0.9,), (0.9, 0.99, 0.999)])
 def test_other_numbers_than_an_optimizer_unpacks_are_refused(betas: Any) -> None:
     optimizer = torch.optim.AdamW([torch.zeros(2)])
