@@ -35,7 +35,6 @@ VERIFIER = Verifier()
 _MINUS = re.compile(r"(?i)\\text\s?\{\s?(?:minus|negative)\s?\}|\b(?:minus|negative)\b")  # math-verify drops words
 
 _UNREADABLE = re.compile(r"[ ^a-zA-Z]")
-_WHOLE = re.compile(r"[-+$]*[0-9,]+\.0*")  # 18.0, which math-verify rounds
 
 
 def score(completion: str, answer: str, strict: bool = False) -> float:
@@ -108,9 +107,9 @@ def _exact(right: str) -> str:
     """The same of a reference answer, which is not rounded where it is whole, or has a unit."""
     right = _MINUS.sub("-", right)
     number = _number(right)
-    if number is None or not (_UNREADABLE.search(right) or _WHOLE.fullmatch(right)):
-        return right.removesuffix(".")
-    return str(number)
+    if number is not None and (_UNREADABLE.search(right) or (number.denominator == 1 and "%" not in right)):
+        return str(number)
+    return right.removesuffix(".")
 
 
 def gradable(name: str, answer: str) -> bool:

@@ -24,7 +24,6 @@ _NUMBER = re.compile(
 )
 _HEADING = re.compile(rf"(?i){MARKER}(?=[^\w\n]{{0,4}}(?:step|part|case|method|phase|section)\b)")  # #### Step 3: add
 _LONGEST = 100  # digits; longer numbers are not answers, and slow to read
-SMALL = Fraction(1, 1000)
 _BOX = "\\boxed"
 _SHORT = "[mcdkn]?m|[mkµ]?g|[mcd]?l|in|ft|yd|mi|lbs?|oz|gal|qt|cup|k?wh?|k?j|k?pa|[kmg]?hz|[kmgt]b|hrs?|min|secs?|ms"
 _SHORT += "|[ap]m|st|nd|rd|th|mph|km?h|kph|usd|eur|gbp|pts?|pcs?|cal|mol|deg|rad|ppm"
@@ -226,11 +225,11 @@ def _value(match: re.Match[str]) -> Fraction | None:
 def _text(match: re.Match[str] | None) -> str | None:
     """The number as math-verify reads it, which rounds a decimal to six digits, and compares a fraction exactly.
 
-    A decimal that would keep less than three of its digits is a fraction here, as are whole numbers.
+    A number with an exponent is a fraction here, as most of these are too small for six digits; so are whole numbers.
     """
     value = None if match is None else _value(match)
     if match is None or value is None:
         return None
-    if match["whole"] or match["denominator"] or match["exponent"] or value.denominator == 1 or abs(value) < SMALL:
+    if match["whole"] or match["denominator"] or match["exponent"] or value.denominator == 1:
         return str(value)
     return f"{'-' if value < 0 else ''}{Decimal(match['number'].replace(',', ''))}"
