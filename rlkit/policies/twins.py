@@ -281,8 +281,9 @@ def twin_critics(env: Env, network: Layers, deterministic: bool) -> TwinCritics:
             f"a deterministic actor needs continuous actions and here they are {space}; use algo=sac, or algo=dqn"
         )
     with np.errstate(over="ignore"):
-        near = np.isfinite(np.subtract(space.high, space.low, dtype=np.float32)).all()
-    if not (space.is_bounded() and (space.low < space.high).all() and near):
+        low, high = space.low.astype(np.float32), space.high.astype(np.float32)
+        near = np.isfinite(high - low).all()
+    if not (space.is_bounded() and (low < high).all() and near):
         raise UserError(
             f"actions are scaled to a box with finite bounds, low below high, and here they are {space}: use algo=ppo, "
             "or an action_space with such bounds, in the environment or in a wrapper of your own"

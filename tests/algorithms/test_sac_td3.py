@@ -171,9 +171,18 @@ def test_actions_that_do_not_fit_are_refused(name: str, space: Any, words: str) 
         algorithm(name, env, policies.Network())
 
 
-def test_a_box_without_width_is_refused() -> None:
+@pytest.mark.parametrize(
+    "space",
+    [
+        Box(np.array([0.0, 1.0], dtype=np.float32), np.array([1.0, 1.0], dtype=np.float32)),
+        Box(np.array([1e8]), np.array([1e8 + 1]), dtype=np.float64),  # one number in float32
+        Box(2**24, 2**24 + 1, (1,), np.int64),
+    ],
+    ids=str,
+)
+def test_a_box_without_width_is_refused(space: Any) -> None:
     env = continuous()
-    env.action_space = Box(torch.tensor([0.0, 1.0]).numpy(), torch.tensor([1.0, 1.0]).numpy())
+    env.action_space = space
     with pytest.raises(UserError, match="low below high"):
         algorithm("sac", env, policies.Network())
 
