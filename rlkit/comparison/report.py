@@ -67,6 +67,8 @@ def figures(results: Results, folder: Path, slugs: Sequence[str]) -> dict[str, s
 
     try:
         import matplotlib  # noqa: F401
+    except UnicodeDecodeError:
+        raise UserError("matplotlib cannot read its file matplotlibrc: write it in UTF-8, or remove it") from None
     except ValueError:
         backend = os.environ.get("MPLBACKEND")
         raise UserError(
