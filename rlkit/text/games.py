@@ -38,6 +38,8 @@ class Playing:
 
     def __init__(self, name: str, make: Make, seeds: Sequence[int]) -> None:
         self.name, self.games = name, [_made(name, make) for _ in seeds]
+        if len(set(map(id, self.games))) < len(self.games):
+            raise UserError(f"game {name} gives the same game each time: let it make a new one, so that none is shared")
         self.rewards: list[list[float]] = [[] for _ in seeds]
         self.seconds = 0.0  # time spent in games
         self.first = [self._reset(game, seed) for game, seed in zip(self.games, seeds, strict=True)]

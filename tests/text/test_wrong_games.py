@@ -190,9 +190,15 @@ def test_no_game_changes_what_another_one_was_given(tmp_path: Path) -> None:
 
 def test_a_game_that_ignores_its_seed_or_is_none_is_refused() -> None:
     count = iter(range(100))
-    lucky = Steps(lambda text: ("", 0.0, True), lambda seed: f"{next(count)}")
+
+    def lucky() -> Steps:
+        return Steps(lambda text: ("", 0.0, True), lambda seed: f"{next(count)}")
+
     with pytest.raises(UserError, match=r"game count: reset\(\d+\) said two different texts: take all luck from the"):
-        env(lambda: lucky).rollout(Chatter(right), repeats=2)
+        env(lucky).rollout(Chatter(right), repeats=2)
+    one = lucky()
+    with pytest.raises(UserError, match="game count gives the same game each time: let it make a new one"):
+        env(lambda: one).rollout(Chatter(right), repeats=2)
     with pytest.raises(UserError, match="game count makes a int without reset and step: give it reset"):
         env(lambda: 3).rollout(Chatter(right))
     with pytest.raises(UserError, match="game count makes a Steps without reset and step: give it reset"):
