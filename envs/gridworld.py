@@ -57,7 +57,7 @@ def check(config: Config) -> None:
 def make(config: Config, seed: int, device: str | torch.device) -> TabularEnv:
     """Gridworld: find the shortest way to the goal around the trap."""
     check(config)
-    memory.check(64 * config.size**4, f"env.size={config.size}", "give a smaller one")  # a table [S, A, S], twice
+    memory.check(96 * config.size**4, f"env.size={config.size}", "give a smaller one")  # a table [S, A, S], thrice
     n, worth = config.size, {config.goal: 1.0, config.trap: -1.0}
     cells = [(row, column) for row in range(n) for column in range(n)]
     outcomes = {

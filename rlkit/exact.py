@@ -4,6 +4,7 @@ A policy is a table of actions [S] or of probabilities [S, A]. A terminal state 
 Sources: Sutton & Barto 2018, chapters 3 and 4; Puterman 1994.
 """
 
+import copy
 import itertools
 from dataclasses import dataclass, replace
 
@@ -21,6 +22,10 @@ class Model:
     start: Tensor  # distribution of the first state, [S]
     outcome_reward: Tensor | None = None  # r(s, a, s'), [S, A, S], if it depends on s'; `reward` is its mean
     goal: Tensor | None = None  # [S] bool: True where reaching the state counts as success
+
+    def copied(self) -> "Model":
+        """The same model in memory of its own."""
+        return copy.deepcopy(self)
 
 
 def probabilities(model: Model, policy: Tensor) -> Tensor:

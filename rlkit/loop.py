@@ -26,7 +26,7 @@ from rlkit.seeding import drawn_apart, seed_global
 from rlkit.settings.config import Run
 from rlkit.settings.measured import only_evaluated
 
-PLAYED = ("mask", "score")  # keys of a rollout that are read again after credit
+PLAYED = ("mask", "score")  # keys of a rollout that are read again, and that credit may write into
 LOGGED = {"control": 100, "text": 500}  # most logged iterations of a run, however many it has,
 EARLY = 16  # besides its first iterations: so mistakes show at once
 
@@ -46,7 +46,7 @@ def walk(
         rollout = batch_of(algo, "rollout", algo.rollout(env))  # act
         seed_ranks(env.seed, "learn", past)  # alike: each rank changes its own copy of the parameters
         steps = int(rollout["mask"].sum())  # before credit, which may leave some out
-        before = {key: rollout[key].clone() for key in PLAYED if key in rollout.keys()}
+        before = dict(rollout.items()) | {key: rollout[key].clone() for key in PLAYED if key in rollout.keys()}
         credited = batch_of(algo, "credit", algo.credit(rollout))  # credit
         algo.buffer.extend(credited)  # remember
     learn(algo, meter, logged(steps))  # learn
@@ -56,8 +56,11 @@ def walk(
 
 def played(rollout: TensorDict, before: Mapping[str, Tensor]) -> TensorDict:
     """The rollout with what it held before credit, which may have changed its own rollout in place."""
-    changed = {key: x for key, x in before.items() if key not in rollout.keys() or not torch.equal(rollout[key], x)}
-    return rollout.copy().update(changed) if changed else rollout
+    now = dict(rollout.items())
+    changed = {key: x for key, x in before.items() if now.get(key) is not x}
+    if all(key in now and torch.equal(now[key], x) for key, x in changed.items()):
+        return rollout
+    return rollout.copy().update(changed)
 
 
 def seed_ranks(seed: int, *names: str | int) -> None:

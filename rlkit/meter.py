@@ -37,12 +37,13 @@ class Meter:
 
     def add(self, metrics: Mapping[str, Tensor | Elementwise], mask: Tensor | None = None) -> None:
         """Count some metrics; a `ratio` of each element is kept as it is instead, for the doctor."""
+        mask = None if mask is None else mask.clone()  # a buffer may fill it anew
         for name, x in metrics.items():
             if name == "ratio" and mask is not None and x.shape == mask.shape:
-                self.ratios[-1].append((x.detach(), mask))
+                self.ratios[-1].append((as_now(x), mask))
                 continue
             masked = mask is not None and mask.dim() > 1 and x.shape == mask.shape
-            self.waiting.setdefault(name, []).append((x.detach(), mask if masked else None))
+            self.waiting.setdefault(name, []).append((as_now(x), mask if masked else None))
 
     def begin(self) -> None:
         """The parts of a minibatch follow; this rank may have none."""
@@ -157,6 +158,11 @@ def detached(metrics: Metrics) -> Metrics:
                 kind = type(each).__name__
                 raise UserError(f"the metric '{name}' of a loss is a {kind}: give a tensor, or leave it out")
     return {name: x.detach() for name, x in metrics.items()}
+
+
+def as_now(x: Tensor | Elementwise) -> Tensor | Elementwise:
+    """A metric as it is now: one that was not computed, such as a parameter, changes before it is summed up."""
+    return x.detach().clone() if isinstance(x, Tensor) and x.grad_fn is None else x.detach()
 
 
 def finished(rollout: TensorDict) -> list[tuple[float, int]]:

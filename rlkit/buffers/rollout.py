@@ -51,9 +51,10 @@ class Rollout:
         if not len(data):  # a rollout of steps that only reset
             return
         shuffle = seeding.generator(self.seed, "shuffle", self.count)
-        for _ in range(self.epochs):
-            if self.minibatches == 1:
-                whole = batch_of(dict(data.items()), *data.batch_size, device=data.device)
+        for left in reversed(range(self.epochs)):
+            if self.minibatches == 1:  # a copy, where another pass follows: a loss may write into its batch
+                steps = {key: x.clone() if left else x for key, x in data.items()}
+                whole = batch_of(steps, *data.batch_size, device=data.device)
                 yield self.weigh(whole)  # the algorithm may keep what it gave
                 continue
             order = torch.randperm(len(data), generator=shuffle).to(data["mask"].device)

@@ -236,7 +236,7 @@ class TabularEnv(ControlEnv):
         )
 
     def model(self) -> Model:
-        return self._model
+        return self._model.copied()  # what is played, and compared with, stays what it is
 
     @property
     def reference(self) -> Reference:

@@ -223,7 +223,7 @@ class Copies:
             starting = ages == len(actions) - step
             if step and starting.any():  # until its turn a row plays on: the reset seed wipes out what it did
                 self.restart(starting)
-            self.step(self._lawful(action, ages < len(actions) - step))
+            self.step(self._lawful(action.copy(), ages < len(actions) - step))  # some change what they get
         if len(actions) and (ages == 0).any():
             self.restart(ages == 0)
         self.next_seed = next_seed
@@ -233,7 +233,7 @@ class Copies:
         self.next_seed, next_seed = None, self.next_seed
         self.reset([seed] * self.n)
         for action in actions:
-            self.step(self._lawful(action, np.arange(self.n) != row))
+            self.step(self._lawful(action.copy(), np.arange(self.n) != row))
         self.next_seed = next_seed
         return float(self.ended[row])
 

@@ -24,7 +24,7 @@ def noted(algo: Algorithm, env: Env) -> Callable[[], None]:
     """
     if env.kind != "text":
         return lambda: None
-    go_back, before = remembered(algo, algo.saved), env.state_dict()
+    go_back, before = remembered(algo, algo.saved), copied(env.state_dict())
 
     def both() -> None:
         go_back()

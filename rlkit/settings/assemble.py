@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Collection, Mapping
+from copy import deepcopy
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from functools import cached_property, partial
 from types import ModuleType
@@ -154,7 +155,7 @@ def make_env(given: config.Given, module: ModuleType, built: object, run: config
         memory.check(512 * rows, f"env.rows={rows}", "give fewer")  # no copy, and no prompt with its answer, takes less
     from_python = {} if given.factory is None else {"factory": given.factory}
     check_make(module.make, "envs", name, built, run.seed, torch.device("cpu"), **from_python)
-    env: Env = module.make(built, run.seed, torch.device("cpu"), **from_python)
+    env: Env = module.make(deepcopy(built), run.seed, torch.device("cpu"), **from_python)  # config.yaml is of built
     check_contract(env, name, ("rollout", "evaluate", "kind", "splits", "seed"), "rlkit.api.Env, or be a ControlEnv")
     if env.seed != run.seed:  # all draws follow from it: runs of several seeds would be one and the same
         raise UserError(f"env={name} has the seed {env.seed} in place of {run.seed}: hand on the seed that make gets")
@@ -169,7 +170,7 @@ def make_algorithm(
     """The algorithm, with the policy that it makes of the network's keys."""
     name = given.algo["name"]
     check_make(module.make, "algorithms", name, built, env, network)
-    algo: Algorithm = module.make(built, env, network)
+    algo: Algorithm = module.make(deepcopy(built), env, network)
     check_algorithm(algo, name)
     note_rates(algo)
     return algo

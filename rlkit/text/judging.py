@@ -86,8 +86,9 @@ class Judge:
 
     def _verdicts(self, prompts: list[str], pairs: list[list[str]]) -> list[int]:
         self.check()
+        asked = len(pairs)  # a judge may empty its list
         given = called(f"judge {self.name}", self.function, prompts, pairs)
-        return [self._verdict(value) for value in listed(f"judge {self.name}", given, "verdicts", len(pairs), "pairs")]
+        return [self._verdict(value) for value in listed(f"judge {self.name}", given, "verdicts", asked, "pairs")]
 
     def _verdict(self, value: object) -> int:
         """The verdict as an integer. A probability or a boolean is refused: it could mean either of the two."""

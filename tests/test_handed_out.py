@@ -1,0 +1,151 @@
+"""Code of the user's may change what it was handed: rlkit reads its own again."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Discrete
+from support.fakes import RaggedText, environment, on_text
+from tensordict import TensorDict
+
+from rlkit import new, run
+from rlkit.buffers import Rollout
+from rlkit.control import Batched, ControlEnv
+from rlkit.loop import walk
+from rlkit.meter import Meter
+from rlkit.policies import ActorCritic, Network
+from rlkit.recording.undo import noted
+from rlkit.settings import plugins, sections
+from rlkit.text.judging import Judge
+
+POPS = """
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Config(Config):
+    scales: dict[str, float] = field(default_factory=lambda: {"early": 0.5})
+
+
+class make(Algorithm):
+    def __init__(self, config, env, network):
+        super().__init__(config, env, network)
+        assert config.scales.pop("early") == 0.5
+"""
+
+
+def test_a_configuration_is_kept_as_it_was_given(tmp_path: Path) -> None:
+    assert new.main(["algo", "mine", f"out={tmp_path}"]) == 0
+    with (tmp_path / "mine.py").open("a", encoding="utf-8") as file:
+        file.write(POPS)
+    words = [f"algo={tmp_path / 'mine.py'}", "env=cartpole", "iterations=1", "evaluation_episodes=2"]
+    assert run.main([*words, f"out={tmp_path / 'r'}"]) == 0
+    assert sections.read(tmp_path / "r" / "config.yaml")["algo"]["scales"] == {"early": 0.5}
+    assert run.main([f"resume={tmp_path / 'r'}", "iterations=2", "trust=true"]) == 0
+
+
+class Walk(Batched):
+    """Counts its actions from −1 on, in the array that it gets."""
+
+    def __init__(self, n: int) -> None:
+        high = np.full(2, 100, dtype=np.float32)
+        super().__init__(n, 60, 2, Box(-high, high), Discrete(3))
+
+    def start(self, draw: np.random.Generator) -> tuple[float, float]:
+        return draw.uniform(-1, 1), draw.uniform(-1, 1)
+
+    def advance(self, actions: Any) -> tuple[Any, Any]:
+        actions -= 1
+        self.state[0] += 0.3 * actions
+        return 1 - np.abs(self.state[0]), np.abs(self.state[0]) > 9
+
+
+def test_actions_are_replayed_as_they_were_chosen() -> None:
+    first, second, third = (ControlEnv(Walk, 3, seed=0, device="cpu", source="walk") for _ in range(3))
+    policy = ActorCritic(first, Network(hidden=(8,)))
+    for _ in range(3):
+        first.rollout(policy, steps=5)
+    second.load_state_dict(first.state_dict())
+    third.load_state_dict(second.state_dict())
+    played = [env.rollout(ActorCritic(env, Network(hidden=(8,))), steps=5) for env in (first, third)]
+    assert torch.equal(played[0]["observation"][:, 0], played[1]["observation"][:, 0])
+
+
+class Counting(RaggedText):
+    kind = "text"
+
+    def __init__(self) -> None:
+        super().__init__(rows=2)
+        self.counts = {"rollouts": [1]}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"counts": self.counts}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.counts = state["counts"]
+
+
+def test_what_failed_is_undone_in_a_state_that_is_handed_out_as_it_is() -> None:
+    env = Counting()
+    go_back = noted(on_text("reinforce", env), env)
+    env.counts["rollouts"].append(2)
+    go_back()
+    assert env.counts == {"rollouts": [1]}
+
+
+def test_a_metric_is_what_it_was_in_its_minibatch() -> None:
+    meter, scale, mask = Meter(), torch.nn.Parameter(torch.tensor(1.0)), torch.tensor([[True, False]])
+    for value in (2.0, 4.0):
+        meter.add({"scale": scale, "row": torch.tensor([[value, 0.0]])}, mask)
+        with torch.no_grad():
+            scale.fill_(3.0)
+        mask.fill_(True)
+    assert meter.read() == {"scale": 2.0, "row": pytest.approx((2 + 4 + 0) / 3)}
+
+
+def test_keys_that_credit_removes_were_played() -> None:
+    cartpole, reinforce = plugins.load("envs", "cartpole"), plugins.load("algorithms", "reinforce")
+    env = cartpole.make(cartpole.Config(rows=2), 0, "cpu")
+    algo = reinforce.make(reinforce.Config(), env, Network(hidden=(8,)))
+    credit = algo.credit
+
+    def lean(rollout: TensorDict) -> TensorDict:
+        rollout = credit(rollout)
+        kept = ("observation", "action", "log_prob", "advantage", "return", "mask", "reward", "done", "terminated")
+        return rollout.select(*(key for key in kept if key in rollout.keys()), inplace=True)
+
+    algo.credit = lean
+    rollout, _ = walk(algo, env, Meter())
+    assert {"episode_return", "episode_length"} <= set(rollout.keys())
+
+
+def test_a_model_that_is_changed_is_not_the_one_that_is_played() -> None:
+    env = environment("frozenlake", rows=2)
+    right = env.reference
+    model = env.model()
+    model.transition.mul_(0.5)
+    model.reward.sub_(1.0)
+    assert env.reference == right and torch.equal(env.model().transition, 2 * model.transition)
+
+
+@pytest.mark.parametrize("minibatches", [1, 2])
+def test_a_loss_may_write_into_its_batch(minibatches: int) -> None:
+    data = TensorDict({"advantage": torch.ones(4, 3), "mask": torch.ones(4, 3, dtype=torch.bool)}, batch_size=[4])
+    buffer = Rollout(0, epochs=3, minibatches=minibatches)
+    buffer.extend(data)
+    for batch in buffer:
+        assert bool((batch["advantage"] == 1).all())
+        batch["advantage"].mul_(0.5)
+
+
+def test_a_judge_may_take_the_pairs_from_its_list() -> None:
+    def shorter(prompts: list[str], completions: list[list[str]]) -> list[int]:
+        found = []
+        while completions:
+            one, other = completions.pop(0)
+            found.append(int(len(other) < len(one)))
+        return found
+
+    assert Judge(shorter)(["?"] * 2, [("a", "bb"), ("aa", "b")]).first == [1.0, 0.0]
