@@ -57,10 +57,12 @@ def walk(
 def played(rollout: TensorDict, before: Mapping[str, Tensor]) -> TensorDict:
     """The rollout with what it held before credit, which may have changed its own rollout in place."""
     now = dict(rollout.items())
-    changed = {key: x for key, x in before.items() if now.get(key) is not x}
-    if all(key in now and torch.equal(now[key], x) for key, x in changed.items()):
-        return rollout
-    return rollout.copy().update(changed)
+    changed = {key: x for key, x in before.items() if not same(x, now.get(key))}
+    return rollout.copy().update(changed) if changed else rollout
+
+
+def same(x: object, y: object) -> bool:
+    return x is y or (isinstance(x, Tensor) and isinstance(y, Tensor) and torch.equal(x, y))
 
 
 def seed_ranks(seed: int, *names: str | int) -> None:

@@ -13,7 +13,7 @@ from tensordict import TensorDict
 from rlkit import new, run
 from rlkit.buffers import Rollout
 from rlkit.control import Batched, ControlEnv
-from rlkit.loop import walk
+from rlkit.loop import played, walk
 from rlkit.meter import Meter
 from rlkit.policies import ActorCritic, Network
 from rlkit.recording.undo import noted
@@ -119,6 +119,18 @@ def test_keys_that_credit_removes_were_played() -> None:
     algo.credit = lean
     rollout, _ = walk(algo, env, Meter())
     assert {"episode_return", "episode_length"} <= set(rollout.keys())
+
+
+def test_what_credit_puts_in_another_place_was_played_as_it_was() -> None:
+    """Also a TensorDict inside, which torch.equal does not compare."""
+    inner = TensorDict({"x": torch.zeros(2)}, batch_size=[2])
+    rollout = TensorDict({"mask": torch.ones(2), "inner": inner, "reward": torch.ones(2)}, batch_size=[2])
+    before = dict(rollout.items())
+    assert played(rollout, before) is rollout
+    rollout.update({"inner": TensorDict({"x": torch.ones(2)}, batch_size=[2]), "reward": torch.zeros(2)})
+    rollout.set("inner", TensorDict({"x": torch.ones(2)}, batch_size=[2]))
+    found = played(rollout, before)
+    assert bool((found["reward"] == 1).all()) and bool((rollout["reward"] == 0).all())
 
 
 def test_a_model_that_is_changed_is_not_the_one_that_is_played() -> None:
