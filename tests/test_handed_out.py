@@ -88,7 +88,7 @@ class Counting(RaggedText):
 
 
 def test_what_failed_is_undone_in_a_state_that_is_handed_out_as_it_is() -> None:
-    env = Counting()
+    env: Any = Counting()  # a part of an environment
     go_back = noted(on_text("reinforce", env), env)
     env.counts["rollouts"].append(2)
     go_back()
