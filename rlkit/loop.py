@@ -21,12 +21,12 @@ from rlkit.policies.optimizers import gradient_limit
 from rlkit.progress import Progress, lasting_of, save, save_best
 from rlkit.recording.log import Log
 from rlkit.recording.undo import as_before, noted
-from rlkit.scores import checked
+from rlkit.scores import RATED, REWARD, checked
 from rlkit.seeding import drawn_apart, seed_global
 from rlkit.settings.config import Run
 from rlkit.settings.measured import only_evaluated
 
-PLAYED = ("mask", "score")  # keys of a rollout that are read again, and that credit may write into
+PLAYED = ("mask", "score", "episode_", REWARD, RATED)  # keys that are logged, and that credit may write into
 LOGGED = {"control": 100, "text": 500}  # most logged iterations of a run, however many it has,
 EARLY = 16  # besides its first iterations: so mistakes show at once
 
@@ -46,7 +46,7 @@ def walk(
         rollout = batch_of(algo, "rollout", algo.rollout(env))  # act
         seed_ranks(env.seed, "learn", past)  # alike: each rank changes its own copy of the parameters
         steps = int(rollout["mask"].sum())  # before credit, which may leave some out
-        before = dict(rollout.items()) | {key: rollout[key].clone() for key in PLAYED if key in rollout.keys()}
+        before = {key: x.clone() if key.startswith(PLAYED) else x for key, x in rollout.items()}
         credited = batch_of(algo, "credit", algo.credit(rollout))  # credit
         algo.buffer.extend(credited)  # remember
     learn(algo, meter, logged(steps))  # learn

@@ -162,7 +162,13 @@ def detached(metrics: Metrics) -> Metrics:
 
 def as_now(x: Tensor | Elementwise) -> Tensor | Elementwise:
     """A metric as it is now: one that was not computed, such as a parameter, changes before it is summed up."""
-    return x.detach().clone() if isinstance(x, Tensor) and x.grad_fn is None else x.detach()
+    if isinstance(x, Elementwise):
+        return Elementwise(x.function, tuple(as_it_is(y) for y in x.tensors))
+    return as_it_is(x)
+
+
+def as_it_is(x: Tensor) -> Tensor:
+    return x.detach().clone() if x.grad_fn is None else x.detach()
 
 
 def finished(rollout: TensorDict) -> list[tuple[float, int]]:

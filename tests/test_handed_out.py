@@ -11,7 +11,8 @@ from support.fakes import RaggedText, environment, on_text
 from tensordict import TensorDict
 
 from rlkit import new, run
-from rlkit.buffers import Rollout
+from rlkit.api import Elementwise
+from rlkit.buffers import Replay, Rollout
 from rlkit.control import Batched, ControlEnv
 from rlkit.loop import played, walk
 from rlkit.meter import Meter
@@ -97,12 +98,14 @@ def test_what_failed_is_undone_in_a_state_that_is_handed_out_as_it_is() -> None:
 
 def test_a_metric_is_what_it_was_in_its_minibatch() -> None:
     meter, scale, mask = Meter(), torch.nn.Parameter(torch.tensor(1.0)), torch.tensor([[True, False]])
+    row = torch.ones(1, 2)
     for value in (2.0, 4.0):
-        meter.add({"scale": scale, "row": torch.tensor([[value, 0.0]])}, mask)
+        meter.add({"scale": scale, "row": torch.tensor([[value, 0.0]]), "neg": Elementwise(torch.neg, (row,))}, mask)
+        row.fill_(9.0)
         with torch.no_grad():
             scale.fill_(3.0)
         mask.fill_(True)
-    assert meter.read() == {"scale": 2.0, "row": pytest.approx((2 + 4 + 0) / 3)}
+    assert meter.read() == {"scale": 2.0, "row": pytest.approx((2 + 4 + 0) / 3), "neg": pytest.approx(-(1 + 9 + 9) / 3)}
 
 
 def test_keys_that_credit_removes_were_played() -> None:
@@ -142,6 +145,17 @@ def test_a_model_that_is_changed_is_not_the_one_that_is_played() -> None:
     assert env.reference == right and torch.equal(env.model().transition, 2 * model.transition)
 
 
+def test_a_loss_may_write_into_the_weights_of_replayed_steps() -> None:
+    buffer = Replay(0, capacity=8, batch_size=4, updates=3, warmup=1)
+    seen = {key: torch.zeros(2, 4, 3) for key in ("observation", "next_observation")}
+    flags = {key: torch.ones(2, 4, dtype=torch.bool) for key in ("mask", "done", "terminated")}
+    steps = seen | flags | {"action": torch.zeros(2, 4), "reward": torch.zeros(2, 4)}
+    buffer.extend(TensorDict(steps, batch_size=[2, 4]))
+    for batch in buffer:
+        assert bool((batch["weight"] == 0.25).all())
+        batch["weight"].mul_(2)
+
+
 @pytest.mark.parametrize("minibatches", [1, 2])
 def test_a_loss_may_write_into_its_batch(minibatches: int) -> None:
     data = TensorDict({"advantage": torch.ones(4, 3), "mask": torch.ones(4, 3, dtype=torch.bool)}, batch_size=[4])
@@ -150,6 +164,7 @@ def test_a_loss_may_write_into_its_batch(minibatches: int) -> None:
     for batch in buffer:
         assert bool((batch["advantage"] == 1).all())
         batch["advantage"].mul_(0.5)
+    assert bool((data["advantage"] == 1).all()), "the log is of these"
 
 
 def test_a_judge_may_take_the_pairs_from_its_list() -> None:

@@ -75,6 +75,12 @@ def test_what_credit_changes_in_its_rollout_was_played_otherwise(in_place: bool)
     """Completions, scores and lengths are of what the model wrote."""
     env = RaggedText(rows=4)
     algo, found = on_text("reinforce", env), list[TensorDict]()
+    play = algo.rollout
+
+    def rewarded(env: RaggedText) -> TensorDict:
+        rollout = play(env)
+        rated = torch.ones_like(rollout["score"], dtype=torch.bool)
+        return rollout.update({"reward/right": rollout["score"].clone(), "rated/right": rated})
 
     def last_half(rollout: TensorDict) -> TensorDict:
         found.append(rollout.clone())
@@ -82,13 +88,15 @@ def test_what_credit_changes_in_its_rollout_was_played_otherwise(in_place: bool)
         if in_place:
             rollout["mask"] &= late
             rollout["score"] -= 1
+            rollout["reward/right"] -= 1
         else:
-            rollout.update({"mask": rollout["mask"] & late, "score": rollout["score"] - 1})
+            rollout.update({"mask": rollout["mask"] & late})
+            rollout.update({key: rollout[key] - 1 for key in ("score", "reward/right")})
         return rollout.update({"advantage": rollout["reward"], "return": rollout["reward"]})
 
-    algo.credit = last_half
+    algo.rollout, algo.credit = rewarded, last_half
     rollout, credited = walk(algo, env, Meter())
-    for key in ("mask", "score"):
+    for key in ("mask", "score", "reward/right"):
         assert torch.equal(rollout[key], found[0][key]) and not torch.equal(credited[key], found[0][key])
 
 

@@ -127,7 +127,7 @@ class Replay:
             if self.storage is not None:
                 data = {key: x.to(self.storage.device) for key, x in data.items()}
             device = data["mask"].device
-            data |= {"index": index.to(device), "weight": weight.to(device)}
+            data |= {"index": index.to(device), "weight": weight.to(device, copy=True)}
             yield batch_of(data, self.batch_size)
 
     def where(self, index: Tensor) -> Tensor:

@@ -11,6 +11,8 @@ from rlkit.buffers.splitting import batch_of, flatten_steps, refuse_taken
 from rlkit.errors import UserError
 from rlkit.losses import Over, reduction, truncated_importance
 
+LOGGED = ("mask", "advantage", "return", "value")  # of the steps that were learned from
+
 
 class Rollout:
     """On-policy memory: `epochs` passes over the newest rollout in `minibatches` parts, then forgotten.
@@ -52,8 +54,8 @@ class Rollout:
             return
         shuffle = seeding.generator(self.seed, "shuffle", self.count)
         for left in reversed(range(self.epochs)):
-            if self.minibatches == 1:  # a copy, where another pass follows: a loss may write into its batch
-                steps = {key: x.clone() if left else x for key, x in data.items()}
+            if self.minibatches == 1:  # a loss may write into its batch: another pass follows, or these are logged
+                steps = {key: x.clone() if left or key in LOGGED else x for key, x in data.items()}
                 whole = batch_of(steps, *data.batch_size, device=data.device)
                 yield self.weigh(whole)  # the algorithm may keep what it gave
                 continue
