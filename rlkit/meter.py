@@ -37,7 +37,7 @@ class Meter:
 
     def add(self, metrics: Mapping[str, Tensor | Elementwise], mask: Tensor | None = None) -> None:
         """Count some metrics; a `ratio` of each element is kept as it is instead, for the doctor."""
-        mask = None if mask is None else mask.clone()  # a buffer may fill it anew
+        mask = None if mask is None else mask.clone()
         for name, x in metrics.items():
             if name == "ratio" and mask is not None and x.shape == mask.shape:
                 self.ratios[-1].append((as_now(x), mask))
@@ -161,14 +161,10 @@ def detached(metrics: Metrics) -> Metrics:
 
 
 def as_now(x: Tensor | Elementwise) -> Tensor | Elementwise:
-    """A metric as it is now: one that was not computed, such as a parameter, changes before it is summed up."""
+    """A metric in memory of its own: a parameter, or a buffer that is filled anew, changes before it is summed up."""
     if isinstance(x, Elementwise):
-        return Elementwise(x.function, tuple(as_it_is(y) for y in x.tensors))
-    return as_it_is(x)
-
-
-def as_it_is(x: Tensor) -> Tensor:
-    return x.detach().clone() if x.grad_fn is None else x.detach()
+        return Elementwise(x.function, tuple(y.detach().clone() for y in x.tensors))
+    return x.detach().clone()
 
 
 def finished(rollout: TensorDict) -> list[tuple[float, int]]:
