@@ -1,5 +1,7 @@
 """The structure of a state as JSON beside its tensors: nested dicts, lists, tuples, and types that JSON lacks."""
 
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,9 @@ from rlkit import shards
 from rlkit.attributes import laid, order
 from rlkit.errors import UserError
 
+KINDS: dict[str, Any] = {each.__name__: each for each in (OrderedDict, Counter, defaultdict, deque, set, frozenset)}
+# What a defaultdict may make.
+MADE: dict[str, Any] = {"None": None} | {each.__name__: each for each in (bool, int, float, str, list, dict, set)}
 ABSENT = (torch.complex128, torch.complex32)  # types of numbers that safetensors does not have
 
 
@@ -40,13 +45,50 @@ def _encode(value: object, path: str, tensors: dict[str, Tensor], seen: dict[int
     if isinstance(value, list | tuple):
         items = [encode(item, f"{path}/{i}", tensors, seen) for i, item in enumerate(value)]
         return {"$tuple": items} if isinstance(value, tuple) else items
+    if (of := kind(value)) and isinstance(value, Iterable):
+        items = list(value.items() if isinstance(value, dict) else value)
+        inner = sorted(items, key=repr) if isinstance(value, set | frozenset) else items
+        return {"$kind": of, "of": [encode(item, f"{path}/{i}", tensors) for i, item in enumerate(inner)]}
     if isinstance(value, dict):
         if all(type(key) is str and not key.startswith("$") for key in value):
             return {key: encode(item, f"{path}/{key!r}", tensors, seen) for key, item in value.items()}
         # A key may itself hold tensors, and two keys may look alike: the index makes their paths distinct.
         pairs = [(f"{path}/{i}", key, item) for i, (key, item) in enumerate(value.items())]
         return {"$items": [[encode(k, f"{at}/key", tensors), encode(x, at, tensors, seen)] for at, k, x in pairs]}
-    raise TypeError(f"a checkpoint cannot hold {type(value).__name__} at {path or 'its root'}")
+    what = f"{type(value).__name__} {path or 'at its root'}"
+    raise UserError(
+        f"a checkpoint cannot hold the {what}: keep numbers, texts, tensors, arrays, and collections of them"
+    )
+
+
+def kind(value: object) -> list[object]:
+    """The name of a collection of the standard library, with a deque's maxlen or the type that a defaultdict makes.
+
+    Empty for all others, and for what is saved as a dict: a module's state, a defaultdict that makes something else.
+    """
+    name = type(value).__name__
+    if KINDS.get(name) is not type(value) or hasattr(value, "_metadata"):
+        return []
+    if isinstance(value, deque):
+        return [name, value.maxlen]
+    if not isinstance(value, defaultdict):
+        return [name]
+    makes = [made for made, found in MADE.items() if found is value.default_factory]
+    return [name, *makes] if makes else []
+
+
+def of_kind(name: str, detail: list[object], items: list[Any]) -> object:  # Any: pairs where it is a kind of dict
+    """The collection of this kind with these items. Raises: TypeError, ValueError or LookupError for a changed file."""
+    match name, detail:
+        case "deque", [int() | None as most] if most is None or most < 2**63:
+            return deque(items, most)
+        case "defaultdict", [str(made)]:
+            return defaultdict(MADE[made], items)
+        case "Counter", []:
+            return Counter(dict(items))
+        case "OrderedDict" | "set" | "frozenset", []:
+            return KINDS[name](items)
+    raise ValueError(f"no collection is {name} {detail}")
 
 
 def in_memory(x: Tensor | NDArray[Any]) -> dict[str, list[int]]:
@@ -107,6 +149,8 @@ def _decode(value: object, tensors: dict[str, Tensor], found: dict[int | str, ob
             return scalar
         case ("$tuple", list(items)):
             return tuple(decode(item, tensors, found) for item in items)
+        case ("$kind", [str(name), *detail]):
+            return of_kind(name, detail, [decode(item, tensors) for item in value["of"]])
         case ("$items", list(items)):
             return {decode(key, tensors): decode(item, tensors, found) for key, item in items}
     return {key: decode(item, tensors, found) for key, item in value.items()}

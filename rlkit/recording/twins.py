@@ -1,5 +1,6 @@
 """One object under several names of saved state, or in several places of its collections: resume makes it one again."""
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from copy import copy
 from functools import partial
@@ -68,10 +69,8 @@ def copied(x: Any, known: dict[int, Any] | None = None) -> Any:
     if isinstance(x, tuple):
         return tuple(copied(item, known) for item in x)
     if id(x) not in known:
-        if isinstance(x, dict):
-            known[id(x)] = {key: copied(item, known) for key, item in x.items()}
-        elif isinstance(x, list):
-            known[id(x)] = [copied(item, known) for item in x]
-        else:
-            known[id(x)] = x.detach().clone() if isinstance(x, Tensor) else copy(x)
+        known[id(x)] = again = x.detach().clone() if isinstance(x, Tensor) else copy(x)
+        if isinstance(x, dict | list | deque):
+            for key, item in x.items() if isinstance(x, dict) else enumerate(x):
+                again[key] = copied(item, known)
     return known[id(x)]

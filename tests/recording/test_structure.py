@@ -2,6 +2,8 @@
 
 import json
 import re
+from collections import Counter, OrderedDict, defaultdict, deque
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from rlkit.api import UserError
 from rlkit.held import fingerprints
 from rlkit.progress import Progress, restore, save
 from rlkit.recording import checkpoint, structure
+from rlkit.recording.twins import copied
 
 
 def file(folder: Path, name: str = "latest") -> Path:
@@ -23,8 +26,9 @@ def file(folder: Path, name: str = "latest") -> Path:
 
 
 def test_what_cannot_be_held_is_named_and_nothing_is_pickled(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match=r"a checkpoint cannot hold set at /'a'/1"):
-        checkpoint.save(tmp_path, {"a": [0, {1}]})
+    said = r"^a checkpoint cannot hold the Fraction /'a'/1: keep numbers, texts, tensors"
+    with pytest.raises(UserError, match=said):
+        checkpoint.save(tmp_path, {"a": [0, Fraction(1, 3)]})
     checkpoint.save(tmp_path, {"x": torch.ones(2), "n": 1})
     with safe_open(file(tmp_path), framework="pt") as opened:
         assert json.loads(opened.metadata()["structure"]) == {"x": {"$tensor": "/'x'"}, "n": 1}
@@ -38,6 +42,45 @@ def test_keys_of_a_dictionary_are_each_kept(tmp_path: Path) -> None:
     found = checkpoint.load(tmp_path)["visits"]
     assert list(found)[:4] == list(given)[:4] and torch.equal(list(found)[4], one)
     assert [float(torch.as_tensor(x).sum()) for x in found.values()] == [1, 2, 3, 4, 5]
+
+
+def test_collections_of_the_standard_library_stay_what_they_are(tmp_path: Path) -> None:
+    """What they do is theirs alone: a dict does not count what is missing, and a list does not drop its oldest item."""
+    given: dict[str, Any] = {
+        "count": Counter("abb"),
+        "order": OrderedDict([("b", 1), ("$a", [torch.ones(2)])]),
+        "most": deque([1, {2, 3}], maxlen=2),
+        "any": deque([(1, 2)]),
+        "default": defaultdict(list, {(0, 1): [0.5]}),
+        "plain": defaultdict(None, {1: frozenset("ab")}),
+    }
+    checkpoint.save(tmp_path, given)
+    for found in (checkpoint.load(tmp_path), copied(given)):
+        assert [type(x) for x in found.values()] == [type(x) for x in given.values()]
+        assert {k: x for k, x in found.items() if k != "order"} == {k: x for k, x in given.items() if k != "order"}
+        assert list(found["order"]) == ["b", "$a"] and torch.equal(found["order"]["$a"][0], torch.ones(2))
+        assert [found["most"].maxlen, found["any"].maxlen, found["count"]["c"], found["default"]["new"]] == [
+            2,
+            None,
+            0,
+            [],
+        ]
+        found["most"].append(4)
+        found["default"][0, 1].append(1)
+        assert list(given["most"]) == [1, {2, 3}] and given["default"][0, 1] == [0.5]
+    net = torch.nn.Linear(1, 1).state_dict()
+    checkpoint.save(tmp_path, {"net": net, "own": defaultdict(lambda: 7, {"a": 1})})
+    found = checkpoint.load(tmp_path)
+    assert [type(x) for x in found.values()] == [dict, dict] and same(found["net"], dict(net))
+
+
+@pytest.mark.parametrize(
+    "held",
+    [["os"], ["deque", -1], ["deque", 10**30], ["deque"], ["defaultdict", "eval"], ["Counter"], ["set"], ["set", 1]],
+)
+def test_a_collection_that_a_changed_file_names_is_no_other(held: list[Any]) -> None:
+    with pytest.raises((LookupError, TypeError, ValueError)):
+        structure.decode({"$kind": held, "of": [[1]]}, {})
 
 
 def test_tensors_and_arrays_lie_in_memory_as_before(tmp_path: Path) -> None:
