@@ -26,6 +26,7 @@ from rlkit.text.reading import (
     lone_number,
     marked,
     only_number,
+    powers_of_ten,
     rewritten,
 )
 from rlkit.text.symbolic import Verifier
@@ -80,14 +81,21 @@ def candidate(text: str) -> str | None:
     line = marked(text)
     if line is not None:
         return line.strip() or None
-    return last_number(text)
+    return last_number(powers_of_ten(text))
 
 
 def _same(right: str, given: str) -> bool:
+    right, given = _decimal(right), _decimal(given)
     number = _number(right)
     if number is not None and number == _number(given):
         return True
     return VERIFIER([(_exact(right), _written(given))])[0]
+
+
+def _decimal(expression: str) -> str:
+    r"""1.6e-19 for 1.6 \times 10^{-19}; an expression with more than such a number as it is."""
+    short = powers_of_ten(expression)
+    return expression if _number(short) is None else short
 
 
 def _number(expression: str) -> Fraction | None:

@@ -59,6 +59,12 @@ _POWER = re.compile(rf"(?<![^\W\d_\\])({_UNIT})\^(?:[23]|\{{[23]\}})(?![0-9])") 
 _SPACING = re.compile(r"\\(?:left|right|displaystyle|quad|qquad)(?![a-zA-Z])|\\[!,;:\s()\[\]]|~")
 _DEGREES = re.compile(r"\^?\{?\\(?:circ|degree)\}?(?![a-zA-Z])")
 _GROUPED = re.compile(r"(?<![0-9.,])[1-9][0-9]{0,2}(?:[\u00a0\u2009\u202f’][0-9]{3})+(?![0-9])")  # 1 234 567
+# A power of ten behind its factor, or alone: 1.6 \times 10^{-19}, 6.02·10²³, 10^-3.
+_OF_TEN = re.compile(
+    r"(?:(?<=[0-9])\s{0,2}(?:\\times|\\cdot|[×·⋅*])\s{0,2}|(?<![\w.,\\^{}*×·⋅])(?P<alone>))"
+    r"10(?:\s?\^\s?(?:(?P<plain>[-+−–]?[0-9]{1,2})|\{\s?(?P<braced>[-+−–]?[0-9]{1,2})\s?\})"
+    r"|(?P<raised>[⁻⁺]?[⁰¹²³⁴-⁹]{1,2}))(?!\.?[0-9⁰¹²³⁴-⁹!^])"
+)
 # Separators of Arabic numbers, the slash of fractions, and hyphens that are written for a minus.
 _SIGNS = {0x066B: ".", 0x066C: ",", 0x2044: "/", **dict.fromkeys((0x2010, 0x2011, 0xFE63, 0xFF0D), "-")}
 
@@ -114,6 +120,17 @@ def rewritten(text: str) -> str | None:
     """The number in such a text, as math-verify reads it: 2.5 for `2.5 kg`, 7/2 for `3 1/2`."""
     alone = _text(_lone(text))
     return _text(_only(text)) if alone is None else alone
+
+
+def powers_of_ten(text: str) -> str:
+    r"""A text with 1.6e-19 for 1.6 \times 10^{-19}, and 1e-3 for 10^{-3}."""
+
+    def short(power: re.Match[str]) -> str:
+        raised = unicodedata.normalize("NFKC", power["plain"] or power["braced"] or power["raised"])
+        factor = "" if power["alone"] is None else "1"
+        return f"{factor}e{re.sub('[−–]', '-', raised)} "
+
+    return _OF_TEN.sub(short, text)
 
 
 def _last(text: str) -> re.Match[str] | None:
