@@ -42,7 +42,8 @@ def accumulate(
                 continue
             total = total + loss.detach() if learned else loss.detach()
             measures = detached(metrics)
-            learned.append((part, {name: x for name, x in measures.items() if isinstance(x, Tensor)}))
+            # Copies: a loss may fill the same tensor for the next part, and the step changes parameters.
+            learned.append((part, {name: x.clone() for name, x in measures.items() if isinstance(x, Tensor)}))
             if measured:
                 meter.add(measures, part["mask"])
     if not algo.divides:

@@ -1,13 +1,12 @@
 """The loop: act, credit, remember, learn. It knows no algorithm, and owns the optimizer step."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
 import torch
 from tensordict import TensorDict
-from torch import Tensor
 
 from rlkit import ranks
 from rlkit.api import Algorithm, Env
@@ -21,12 +20,12 @@ from rlkit.policies.optimizers import gradient_limit
 from rlkit.progress import Progress, lasting_of, save, save_best
 from rlkit.recording.log import Log
 from rlkit.recording.undo import as_before, noted
-from rlkit.scores import RATED, REWARD, checked
+from rlkit.scores import checked
 from rlkit.seeding import drawn_apart, seed_global
 from rlkit.settings.config import Run
 from rlkit.settings.measured import only_evaluated
 
-PLAYED = ("mask", "score", "episode_", REWARD, RATED)  # keys that are logged, and that credit may write into
+SEEN = ("observation", "next_observation")  # on control they may take gigabytes
 LOGGED = {"control": 100, "text": 500}  # most logged iterations of a run, however many it has,
 EARLY = 16  # besides its first iterations: so mistakes show at once
 
@@ -46,23 +45,18 @@ def walk(
         rollout = batch_of(algo, "rollout", algo.rollout(env))  # act
         seed_ranks(env.seed, "learn", past)  # alike: each rank changes its own copy of the parameters
         steps = int(rollout["mask"].sum())  # before credit, which may leave some out
-        before = {key: x.clone() if key.startswith(PLAYED) else x for key, x in rollout.items()}
+        played = as_played(rollout, env.kind)
         credited = batch_of(algo, "credit", algo.credit(rollout))  # credit
         algo.buffer.extend(credited)  # remember
     learn(algo, meter, logged(steps))  # learn
     check_iteration(meter, credited)
-    return played(rollout, before), credited
+    return played, credited
 
 
-def played(rollout: TensorDict, before: Mapping[str, Tensor]) -> TensorDict:
-    """The rollout with what it held before credit, which may have changed its own rollout in place."""
-    now = dict(rollout.items())
-    changed = {key: x for key, x in before.items() if not same(x, now.get(key))}
-    return rollout.copy().update(changed) if changed else rollout
-
-
-def same(x: object, y: object) -> bool:
-    return x is y or (isinstance(x, Tensor) and isinstance(y, Tensor) and torch.equal(x, y))
+def as_played(rollout: TensorDict, kind: str) -> TensorDict:
+    """A rollout for the log: credit may write into its own, and remove keys. On control both share observations."""
+    shared = SEEN if kind == "control" else ()
+    return rollout.copy().update({key: x.clone() for key, x in rollout.items() if key not in shared})
 
 
 def seed_ranks(seed: int, *names: str | int) -> None:

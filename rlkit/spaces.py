@@ -211,7 +211,7 @@ def choices(space: "AnySpace") -> tuple[int, ...] | None:
 
 
 def executed(space: "AnySpace", action: Array) -> Any:  # as the space nests them
-    """The actions for the environment's `step`, from a batch of a policy's actions; clipped to a Box.
+    """The actions for the environment's `step`, which may write into them: a policy's, clipped to a Box.
 
     In a Box of whole numbers or bits the nearest counts: cut off, the highest is hardly played, and every 0.1 is True.
     """
@@ -219,7 +219,7 @@ def executed(space: "AnySpace", action: Array) -> Any:  # as the space nests the
         clipped: Array = np.clip(action.reshape(len(action), *space.shape), space.low, space.high)
         return (np.rint(clipped) if np.dtype(space.dtype).kind in "iub" else clipped).astype(space.dtype)
     if isinstance(space, Discrete):
-        return (action + space.start if space.start else action).astype(space.dtype, copy=False)
+        return (action + space.start if space.start else action).astype(space.dtype)
     if isinstance(space, MultiDiscrete):
         chosen: Array = (action.reshape(len(action), *space.shape) + space.start).astype(space.dtype)
         return chosen

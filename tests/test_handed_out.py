@@ -1,25 +1,28 @@
 """Code of the user's may change what it was handed: rlkit reads its own again."""
 
+from collections import deque
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
+from gymnasium.vector import AutoresetMode
 from support.fakes import RaggedText, environment, on_text
 from tensordict import TensorDict
 
-from rlkit import new, run
+from rlkit import new, run, spaces
 from rlkit.api import Elementwise
 from rlkit.buffers import Replay, Rollout
-from rlkit.control import Batched, ControlEnv
-from rlkit.loop import played, walk
+from rlkit.control import Batched, ControlEnv, TabularEnv, from_outcomes
+from rlkit.loop import as_played, learn, walk
 from rlkit.meter import Meter
 from rlkit.policies import ActorCritic, Network
 from rlkit.recording.undo import noted
 from rlkit.settings import plugins, sections
 from rlkit.text.judging import Judge
+from rlkit.text.scoring import Rewards
 
 POPS = """
 from dataclasses import dataclass, field
@@ -125,15 +128,14 @@ def test_keys_that_credit_removes_were_played() -> None:
 
 
 def test_what_credit_puts_in_another_place_was_played_as_it_was() -> None:
-    """Also a TensorDict inside, which torch.equal does not compare."""
+    """Also in a TensorDict inside."""
     inner = TensorDict({"x": torch.zeros(2)}, batch_size=[2])
     rollout = TensorDict({"mask": torch.ones(2), "inner": inner, "reward": torch.ones(2)}, batch_size=[2])
-    before = dict(rollout.items())
-    assert played(rollout, before) is rollout
-    rollout.update({"inner": TensorDict({"x": torch.ones(2)}, batch_size=[2]), "reward": torch.zeros(2)})
-    rollout.set("inner", TensorDict({"x": torch.ones(2)}, batch_size=[2]))
-    found = played(rollout, before)
-    assert bool((found["reward"] == 1).all()) and bool((rollout["reward"] == 0).all())
+    found = as_played(rollout, "control")
+    rollout["inner", "x"].fill_(1)
+    rollout["reward"].fill_(0)
+    del rollout["mask"]
+    assert bool((found["reward"] == 1).all()) and bool((found["inner", "x"] == 0).all()) and "mask" in found.keys()
 
 
 def test_a_model_that_is_changed_is_not_the_one_that_is_played() -> None:
@@ -176,3 +178,88 @@ def test_a_judge_may_take_the_pairs_from_its_list() -> None:
         return found
 
     assert Judge(shorter)(["?"] * 2, [("a", "bb"), ("aa", "b")]).first == [1.0, 0.0]
+
+
+class Restarting(Walk):
+    """Writes into the lists and arrays by which it is reset."""
+
+    metadata = {"autoreset_mode": AutoresetMode.DISABLED}  # noqa: RUF012
+
+    def __init__(self, n: int, writes: bool = True) -> None:
+        super().__init__(n)
+        self.writes = writes
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        own = [x + 7919 for x in seed]
+        given = None if options is None else {"reset_mask": options["reset_mask"].copy()}
+        if self.writes:
+            seed[:] = [0] * len(seed)
+            if options is not None:
+                options["reset_mask"][:] = False
+        return super().reset(seed=own, options=given)
+
+
+@pytest.mark.parametrize("restored", [False, True])
+def test_seeds_and_masks_of_a_reset_may_be_changed(restored: bool) -> None:
+    found = []
+    for writes in (False, True):
+        env, again = (
+            ControlEnv(lambda n, writes=writes: Restarting(n, writes), 3, seed=0, device="cpu", source="it")
+            for _ in range(2)
+        )
+        policy = ActorCritic(env, Network(hidden=(8,)))
+        env.rollout(policy, steps=70)
+        if restored:
+            again.load_state_dict(env.state_dict())
+        found.append((again if restored else env).rollout(policy, steps=70))
+    for key in ("observation", "reward", "done"):
+        assert torch.equal(found[0][key], found[1][key])
+    assert bool(found[0]["done"].any())
+
+
+def test_an_environment_gets_no_memory_of_the_policy() -> None:
+    """A policy may remember the tensor that its `act` returned."""
+    for space in (Discrete(3), Discrete(3, start=2), MultiDiscrete([3, 3]), MultiBinary(2), Box(-1, 1, (2,))):
+        held = np.ones((2, *spaces.action_shape(space)[0]), dtype=spaces.action_shape(space)[1])
+        spaces.executed(space, held)[...] = 0
+        assert (held == 1).all(), space
+
+
+def test_a_model_is_of_the_start_that_it_was_given() -> None:
+    outcomes = {0: {0: [(1.0, 1, 0.5, True)]}, 1: {0: [(1.0, 1, 0.0, True)]}}
+    start = np.array([1.0, 0.0])
+    env = TabularEnv(from_outcomes(outcomes, start=start), 2, 0, "cpu", step_limit=5, source="it")
+    low = env.reference.low
+    start[:] = [0.0, 1.0]
+    assert low == env.reference.low == 0.5 and env.model().start.tolist() == [1.0, 0.0]
+
+
+def test_after_step_gets_each_metric_as_it_was() -> None:
+    """Also one in a tensor that the loss fills again for the next part of its minibatch."""
+    env = RaggedText(rows=4)
+    algo, shared, seen = on_text("reinforce", env), torch.zeros(1), list[list[float]]()
+    algo.policy.micro_steps = 4
+    loss, written = algo.loss, list[float]()
+
+    def filled(batch: TensorDict) -> Any:
+        found, metrics = loss(batch)
+        written.append(float(len(written)))
+        return found, metrics | {"mine": shared.fill_(written[-1])}
+
+    algo.loss, algo.after_step = filled, lambda learned: seen.append([float(each["mine"]) for _, each in learned])
+    algo.buffer.extend(algo.credit(algo.rollout(env)))
+    learn(algo, Meter())
+    assert len(written) > 2 and [x for part in seen for x in part] == written
+
+
+def test_a_reward_may_change_columns_of_any_collection() -> None:
+    def spoils(prompts: list[str], completions: list[str], words: list[Any], **columns: Any) -> list[float]:
+        found = [float(len(each) + len(each_pair[0])) for each, each_pair in zip(words, columns["pairs"], strict=True)]
+        for each, pair in zip(words, columns["pairs"], strict=True):
+            each.clear()
+            pair[0].clear()
+        return found
+
+    columns = {"words": [{"a", "b"}, deque("a")], "pairs": [([1],), ([],)]}
+    for _ in range(2):
+        assert Rewards([spoils])(["?"] * 2, ["x", "y"], columns).score == [3.0, 1.0]

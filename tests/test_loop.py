@@ -89,6 +89,8 @@ def test_what_credit_changes_in_its_rollout_was_played_otherwise(in_place: bool)
             rollout["mask"] &= late
             rollout["score"] -= 1
             rollout["reward/right"] -= 1
+            rollout["action"][~late.expand_as(rollout["action"])] = 0
+            rollout["terminated"] ^= True
         else:
             rollout.update({"mask": rollout["mask"] & late})
             rollout.update({key: rollout[key] - 1 for key in ("score", "reward/right")})
@@ -96,7 +98,7 @@ def test_what_credit_changes_in_its_rollout_was_played_otherwise(in_place: bool)
 
     algo.rollout, algo.credit = rewarded, last_half
     rollout, credited = walk(algo, env, Meter())
-    for key in ("mask", "score", "reward/right"):
+    for key in ("mask", "score", "reward/right", *(("action", "terminated") if in_place else ())):
         assert torch.equal(rollout[key], found[0][key]) and not torch.equal(credited[key], found[0][key])
 
 

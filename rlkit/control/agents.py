@@ -97,7 +97,7 @@ class Together(Vector):
             if not given:  # a copy that ended waits for its reset
                 continue
             self.steps[copy] += 1
-            observations, rewards, terminated, truncated, _ = game.step(given)
+            observations, rewards, terminated, truncated, _ = game.step(dict(given))  # some take the actions out of it
             check_paid(rewards, given, self.called)
             for name, row in here.items():
                 if name in given:

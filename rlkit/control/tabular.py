@@ -76,7 +76,7 @@ def from_outcomes(outcomes: Outcomes, start: Sequence[float], goal: Sequence[int
                 terminal[successor] |= bool(terminated)
     reached[list(goal)] = True
     outcome_reward = torch.where(transition > 0, earned / transition, 0.0)
-    first = torch.as_tensor(start, dtype=torch.float64)
+    first = torch.as_tensor(start, dtype=torch.float64).clone()
     model = Model(transition, earned.sum(-1), terminal, first, outcome_reward, reached)
     check_model(model, outcomes)
     return model

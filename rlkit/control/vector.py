@@ -105,7 +105,7 @@ class Copies:
                 f"{self.vector} cannot start two copies alike, as groups need it: it takes one seed for all; "
                 "make it a SyncVectorEnv, or use algo=ppo"
             )
-        observation = self._begin(self.seeds if self.seed_each else self.seeds[0])
+        observation = self._begin([*self.seeds] if self.seed_each else self.seeds[0])
         self.observation, self.acting = self._convert(observation), self._acts()
         self.first, self.earned = self.observation.copy(), np.zeros(self.n)
         self.began, self.ages = np.ones(self.n, dtype=bool), np.zeros(self.n, dtype=np.int64)
@@ -138,8 +138,8 @@ class Copies:
         return list(self.vector.unwrapped.get_attr("np_random_seed")) == self.seeds  # type: ignore[attr-defined]
 
     def restart(self, rows: Array) -> None:
-        """Start the next episode in the rows where `rows` is True."""
-        self.observation = self._convert(self._begin(self.seeds, {"reset_mask": rows}))
+        """Start the next episode in the rows where `rows` is True. The environment may write into what it gets."""
+        self.observation = self._convert(self._begin([*self.seeds], {"reset_mask": rows.copy()}))
         self.first[rows], self.earned[rows], self.began[rows] = self.observation[rows], 0.0, True
         self.ages[rows], self.acting = 0, self._acts()
         self._wait()

@@ -2,6 +2,7 @@
 
 import inspect
 import math
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from rlkit.text.rewards import PlacedReward, ReadsPolicies, Reward
 
 LARGEST = 1e18  # largest reward: the squares of rewards must fit into float32, for their deviation
 ALLOWED = "a number from -1e18 to 1e18"
+MUTABLE = (list, dict, tuple, set, deque, np.ndarray)  # kinds of columns that a function may change
 NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 Columns = Mapping[str, Sequence[object]]
 Placed = list[tuple[int | None, float]]  # rewards, each with the end of its part of the text; None: of the whole text
@@ -62,7 +64,7 @@ class Rewards:
         """Move models to the device, refuse prompts that are too long for them, and tell them whose texts they read."""
         for function in self.functions:
             if isinstance(function, PlacedReward):
-                function.prepare(prompts, max_tokens, device)
+                function.prepare(list(prompts), max_tokens, device)
             if isinstance(function, ReadsPolicies):
                 function.read_texts_of(tokens)
 
@@ -143,7 +145,7 @@ def _opinions(
 
 
 def _own(value: object) -> object:
-    return deepcopy(value) if isinstance(value, list | dict) else value  # other JSON values are immutable
+    return deepcopy(value) if isinstance(value, MUTABLE) else value
 
 
 def _opinion(name: str, value: object, text: str) -> Placed | None:

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from gymnasium.spaces import Box, Dict
 from support.probes import Draws
 from test_pettingzoo import Leaving, leaving
@@ -155,3 +156,17 @@ class Placed(Leaving):
 def test_the_number_of_an_agent_takes_the_place_of_nothing() -> None:
     with pytest.raises(UserError, match=r"^it: env.agent_number=true would take the place of the part agent"):
         Together(Placed, 3, "it", numbered=True)
+
+
+def test_a_game_may_take_the_actions_out_of_their_dict() -> None:
+    class Takes(Leaving):
+        def step(self, actions: dict[str, Any]) -> tuple[Any, ...]:
+            return super().step({name: actions.pop(name) for name in list(actions)})
+
+    both = [
+        ControlEnv(lambda n, game=game: Together(game, n, "it"), 3, agents=3, source="it") for game in (Leaving, Takes)
+    ]
+    found = [env.rollout(Draws(env), steps=6) for env in both]
+    for key in ("reward", "terminated", "done", "mask"):
+        assert torch.equal(found[0][key], found[1][key])
+    assert bool((found[0]["reward"] != 0).any())
