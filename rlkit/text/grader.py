@@ -35,6 +35,7 @@ Graded = list[float | None]
 VERIFIER = Verifier()
 _MINUS = re.compile(r"(?i)\\text\s?\{\s?(?:minus|negative)\s?\}|\b(?:minus|negative)\b")  # math-verify drops words
 
+_PERCENT = re.compile(r"\s*\\?%")
 _UNREADABLE = re.compile(r"[ ^a-zA-Z]")
 
 
@@ -86,9 +87,11 @@ def candidate(text: str) -> str | None:
 
 def _same(right: str, given: str) -> bool:
     right, given = _decimal(right), _decimal(given)
-    number = _number(right)
-    if number is not None and number == _number(given):
+    number, other = _number(right), _number(given)
+    if number is not None and number == other:
         return True
+    if number is not None and other is not None and "%" in right and "%" in given:
+        right, given = _PERCENT.sub("", right), _PERCENT.sub("", given)
     return VERIFIER([(_exact(right), _written(given))])[0]
 
 
@@ -112,12 +115,10 @@ def _written(expression: str) -> str:
 
 
 def _exact(right: str) -> str:
-    """The same of a reference answer, which is not rounded where it is whole, or has a unit."""
-    right = _MINUS.sub("-", right)
-    number = _number(right)
-    if number is not None and (_UNREADABLE.search(right) or (number.denominator == 1 and "%" not in right)):
-        return str(number)
-    return right.removesuffix(".")
+    """The same of a reference answer, which is not rounded where it is whole."""
+    number = _number(_MINUS.sub("-", right))
+    whole = number is not None and number.denominator == 1 and "%" not in right
+    return str(number) if whole else _written(right)
 
 
 def gradable(name: str, answer: str) -> bool:

@@ -249,4 +249,4 @@ def _text(match: re.Match[str] | None) -> str | None:
         return None
     if match["whole"] or match["denominator"] or match["exponent"] or value.denominator == 1:
         return str(value)
-    return f"{'-' if value < 0 else ''}{Decimal(match['number'].replace(',', ''))}"
+    return f"{'-' if value < 0 else ''}{Decimal(match['number'].replace(',', '')):f}"
