@@ -4,6 +4,7 @@ The setting of a trial depends only on the trials a fixed number before it, not 
 others end. So a search that was killed resumes with the same trials.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -84,6 +85,8 @@ class Study:
             raise ValueError(f"trial {trial.number} is not as it was written")
         values = {int(step): float(x) for step, x in trial.intermediate_values.items()}
         value = trial.value if end == "complete" else None
+        if end == "complete" and not (value is not None and math.isfinite(value)):
+            raise ValueError(f"trial {trial.number} has the value {value}")
         return Trial(trial.number, dict(told), end, value, values, str(why), dict(trial.params))
 
     def frozen(self, trial: Trial) -> "FrozenTrial":

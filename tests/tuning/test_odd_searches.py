@@ -49,6 +49,7 @@ DAMAGES: dict[str, Change] = {
         line["distributions"].update(x=line["distributions"]["algo.lr"]),
     ),
     "a score that is none": lambda line: line.update(value=float("nan")),
+    "an infinite score": lambda line: line.update(value=float("inf")),
     "no score": lambda line: line.update(value=None, values=None),
     "a score of 400 digits": lambda line: line.update(intermediate_values={"0": 10**400}),
 }
