@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from rlkit.attributes import FLAT, NUMBER, check_numbers, form, is_number
 
 LARGEST = 1e80  # largest number in an optimizer: products of two keys, each at most 1e37
+KERNELS = ("foreach", "fused")  # options that may be None again: torch chooses
 SQUARES = ("exp_avg_sq", "max_exp_avg_sq", "square_avg", "step")  # values of an optimizer that are never negative
 MOMENTS = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "square_avg", "grad_avg", "momentum_buffer")  # one per element
 NEEDED = {torch.optim.Adam: ("step", "exp_avg", "exp_avg_sq"), torch.optim.RMSprop: ("step", "square_avg")}
@@ -122,10 +123,15 @@ def _check_options(group: Mapping[str, object], made: Mapping[str, object]) -> N
             if not isinstance(given, tuple | list) or len(given) != len(first):
                 raise TypeError(f"{key} is {given!r}")
             check_numbers(given)
-        elif type(given) is not type(first) and not _is_kind(given, first):
+        elif (
+            type(given) is not type(first)
+            and not _is_kind(given, first)
+            and not (key in KERNELS and key in group and given is None)
+        ):
             raise TypeError(f"{key} is {given!r}")
+        low = -LARGEST if key == "dampening" else 0
         for x, old in zip(_each(given), _each(first), strict=True):
-            if isinstance(x, SupportsFloat) and not (0 <= float(x) < LARGEST or x == old):
+            if isinstance(x, SupportsFloat) and not (low <= float(x) < LARGEST or x == old):
                 raise ValueError(f"a number of it is {x}")
 
 

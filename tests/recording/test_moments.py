@@ -284,6 +284,15 @@ def test_options_may_change_while_a_run_goes_on(what: str, tmp_path: Path) -> No
 
 def test_an_optimizer_may_be_made_with_any_number_that_torch_takes(tmp_path: Path) -> None:
     goes_on(lambda weights: torch.optim.SGD(weights, momentum=0.9, dampening=-0.1), torch.float32, tmp_path)
+    made = []
+
+    def later(weights: list[torch.Tensor]) -> torch.optim.Optimizer:
+        made.append(torch.optim.SGD(weights, momentum=0.9, foreach=True))
+        if len(made) == 1:
+            made[0].param_groups[0].update(dampening=-0.25, foreach=None)
+        return made[-1]
+
+    goes_on(later, torch.float32, tmp_path)
 
 
 class Bounded(torch.optim.SGD):
