@@ -92,6 +92,12 @@ def unsaved_in(x: object, depth: int = 20) -> str:
     return unsaved_in(found, depth - 1) if nested else "" if found is None else type(found).__name__
 
 
+def named_kind(x: object) -> str:
+    """What an object is that a checkpoint cannot hold: `a list with OrderedDict inside`."""
+    inner = unsaved_in(x)
+    return f"a {type(x).__name__}{f' with {inner} inside' if inner else ''}"
+
+
 def can_be_saved(x: object) -> bool:
     """Whether a checkpoint can hold it: it has load_state_dict, or is a generator, tensors or plain values."""
     if isinstance(x, RANDOM) or hasattr(x, "load_state_dict"):

@@ -72,9 +72,8 @@ def check_saved(algo: Algorithm, env: Env, new: bool = False) -> None:
         )
     for key, x in named(algo, algo.saved).items():
         if not can_be_saved(x):
-            inner = attributes.unsaved_in(x)
             raise UserError(
-                f"{name}.saved names '{key}', a {type(x).__name__}{f' with {inner} inside' if inner else ''}: only "
+                f"{name}.saved names '{key}', {attributes.named_kind(x)}: only "
                 "numbers, texts, tensors, lists, tuples and dicts of them and what has a state_dict can be saved; use "
                 "a torch.nn.ModuleList, make it plain, as dict(x) for a module's state_dict x, or give it a state_dict "
                 "and a load_state_dict"
@@ -249,8 +248,12 @@ def refuse(algo: Algorithm, found: dict[str, str]) -> None:
     told = ", ".join(f"{kind.__name__}.{key} {why}" for key, why in found.items())
     inside = [key.rpartition(".")[2] for key in found if key.count(".") > 1]
     more = f", or in that module self.register_buffer({inside[0]!r}, TENSOR)" if inside else ""
-    if own := [key for key, x in unsaved(algo) if key in found and is_plain(x)]:
+    unheld = {key: x for key, x in unsaved(algo) if key in found and not can_be_saved(x)}
+    if own := [key for key, x in unheld.items() if is_plain(x)]:
         more = f", and give {', '.join(own)} a state_dict and a load_state_dict"
+    elif unheld:
+        kinds = ", ".join(f"{key}, {attributes.named_kind(x)}" for key, x in unheld.items())
+        more = f", and keep numbers, texts, tensors or lists of them in place of {kinds}, which no checkpoint can hold"
     raise UserError(f"{told} and would not be saved: write saved = {line} in {kind.__name__}{more}")
 
 
