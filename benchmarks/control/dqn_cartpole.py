@@ -3,7 +3,8 @@
 python benchmarks/control/dqn_cartpole.py [flags]
 
 One environment, batches of 64, networks of 64 and 64 with ReLU, a buffer of 50,000, a warm-up of 1,000 steps, a target
-copied each 500 updates. Not double, as the peers are not. CleanRL's has no limit on gradients and a squared loss.
+copied each 500 updates. Not double, as the peers are not. CleanRL and SBX have no limit on gradients, and CleanRL has
+a squared loss.
 """
 
 from side_by_side import Table, parser, show
@@ -18,6 +19,7 @@ WORK = {
     "policy.hidden": [64, 64],
     "policy.activation": "relu",
     "algo.lr": 1e-3,
+    "algo.adam_eps": 1e-8,
     "algo.schedule": "constant",
     "algo.gamma": 0.99,
     "algo.double": False,
