@@ -26,8 +26,8 @@ from rlkit.text.reading import (
     lone_number,
     marked,
     only_number,
-    powers_of_ten,
     rewritten,
+    short_power,
 )
 from rlkit.text.symbolic import Verifier
 
@@ -82,23 +82,18 @@ def candidate(text: str) -> str | None:
     line = marked(text)
     if line is not None:
         return line.strip() or None
-    return last_number(powers_of_ten(text))
+    return last_number(text)
 
 
 def _same(right: str, given: str) -> bool:
-    right, given = _decimal(right), _decimal(given)
-    number, other = _number(right), _number(given)
-    if number is not None and number == other:
-        return True
-    if number is not None and other is not None and "%" in right and "%" in given:
-        right, given = _PERCENT.sub("", right), _PERCENT.sub("", given)
+    both = short_power(right), short_power(given)
+    number, other = map(_number, both)
+    if number is not None and other is not None:  # else math-verify reads either as it is written
+        if number == other:
+            return True
+        percents = "%" in right and "%" in given
+        right, given = (_PERCENT.sub("", x) for x in both) if percents else both
     return VERIFIER([(_exact(right), _written(given))])[0]
-
-
-def _decimal(expression: str) -> str:
-    r"""1.6e-19 for 1.6 \times 10^{-19}; an expression with more than such a number as it is."""
-    short = powers_of_ten(expression)
-    return expression if _number(short) is None else short
 
 
 def _number(expression: str) -> Fraction | None:

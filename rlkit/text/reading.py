@@ -29,7 +29,7 @@ _SHORT = "[mcdkn]?m|[mkµ]?g|[mcd]?l|in|ft|yd|mi|lbs?|oz|gal|qt|cup|k?wh?|k?j|k?
 _SHORT += "|[ap]m|st|nd|rd|th|mph|km?h|kph|usd|eur|gbp|pts?|pcs?|cal|mol|deg|rad|ppm"
 # Characters beside a number that make it part of something else, such as 2x, 2 xy, √2 or a range.
 _BESIDE = re.compile(
-    r"[\\^_{}!+*<>|~±√∞÷×≤≥≠−–-]|\d|(?<![^\W\d_])[^\W\d_](?=#)|#[^\W\d_](?![^\W\d_])"
+    r"[\\^_{}!+*<>|~±√∞÷×·⋅≤≥≠−–-]|\d|(?<![^\W\d_])[^\W\d_](?=#)|#[^\W\d_](?![^\W\d_])"
     rf"|#(?!(?i:{_SHORT})(?![^\W\d_]))[a-zA-Z]{{2,3}}(?![^\W\d_])"
     r"|#\s+(?:[bcefi-kn-rt-zXYZ](?!\.m)|a(?!\s+\w|\.m)|[x-zX-Z]{2,3})(?![^\W\d_])"
     r"|(?<![^\W\d_])/|/(?![^\W\d_])"  # km/h is a unit
@@ -59,11 +59,12 @@ _POWER = re.compile(rf"(?<![^\W\d_\\])({_UNIT})\^(?:[23]|\{{[23]\}})(?![0-9])") 
 _SPACING = re.compile(r"\\(?:left|right|displaystyle|quad|qquad)(?![a-zA-Z])|\\[!,;:\s()\[\]]|~")
 _DEGREES = re.compile(r"\^?\{?\\(?:circ|degree)\}?(?![a-zA-Z])")
 _GROUPED = re.compile(r"(?<![0-9.,])[1-9][0-9]{0,2}(?:[\u00a0\u2009\u202f’][0-9]{3})+(?![0-9])")  # 1 234 567
-# A power of ten behind its factor, or alone: 1.6 \times 10^{-19}, 6.02·10²³, 10^-3.
+# A power of ten, maybe with a factor, as all of an expression but what it is called and its unit.
 _OF_TEN = re.compile(
-    r"(?:(?<=[0-9])\s{0,2}(?:\\times|\\cdot|[×·⋅*])\s{0,2}|(?<![\w.,\\^{}*×·⋅])(?P<alone>))"
-    r"10(?:\s?\^\s?(?:(?P<plain>[-+−–]?[0-9]{1,2})|\{\s?(?P<braced>[-+−–]?[0-9]{1,2})\s?\})"
-    r"|(?P<raised>[⁻⁺]?[⁰¹²³⁴-⁹]{1,2}))(?!\.?[0-9⁰¹²³⁴-⁹!^])"
+    rf"(?P<before>(?:[^\n]*[=≈])?\s*\$?\s*[-+−–]?\s*)(?:\{{?(?P<factor>{_DIGITS})\}}?\s*(?:\\times|\\cdot|[×·⋅*])\s*)?"
+    r"\{?10\}?\s*(?:\^\s*(?P<plain>[-+−–]?[0-9]{1,2})|\^\s*\{\s*(?P<braced>[-+−–]?\s*[0-9]{1,2})\s*\}"
+    r"|(?P<raised>[⁻⁺]?[⁰¹²³⁴-⁹]{1,2}))(?P<after>(?:\s|\\(?:text|mathrm)\b|\\?[%$]|\.?$).*)?",
+    re.DOTALL,
 )
 # Separators of Arabic numbers, the slash of fractions, and hyphens that are written for a minus.
 _SIGNS = {0x066B: ".", 0x066C: ",", 0x2044: "/", **dict.fromkeys((0x2010, 0x2011, 0xFE63, 0xFF0D), "-")}
@@ -122,15 +123,14 @@ def rewritten(text: str) -> str | None:
     return _text(_only(text)) if alone is None else alone
 
 
-def powers_of_ten(text: str) -> str:
-    r"""A text with 1.6e-19 for 1.6 \times 10^{-19}, and 1e-3 for 10^{-3}."""
-
-    def short(power: re.Match[str]) -> str:
-        raised = unicodedata.normalize("NFKC", power["plain"] or power["braced"] or power["raised"])
-        factor = "" if power["alone"] is None else "1"
-        return f"{factor}e{re.sub('[−–]', '-', raised)} "
-
-    return _OF_TEN.sub(short, text)
+def short_power(text: str) -> str:
+    r"""An expression with 1.6e-19 for 1.6 \times 10^{-19}, and 1e-3 for 10^{-3}; any other as it is."""
+    found = _OF_TEN.fullmatch(_SPACING.sub(" ", text))
+    if found is None:
+        return text
+    power = unicodedata.normalize("NFKC", found["plain"] or found["braced"] or found["raised"])
+    power = re.sub(r"\s", "", re.sub("[−–]", "-", power))
+    return f"{found['before']}{found['factor'] or 1}e{power} {found['after'] or ''}".strip()
 
 
 def _last(text: str) -> re.Match[str] | None:

@@ -80,6 +80,47 @@ def test_a_process_that_fails_is_one_line(verifier, tmp_path, monkeypatch):
         verifier([("1/2", "0.5")])
 
 
+ALIKE = [  # other ways to write 1.6 \\times 10^{-19}
+    r"1.6\,\times\,10^{-19}",
+    r"1.6\ \times\ 10^{-19}",
+    r"1.6\!\times\!10^{-19}",
+    r"1.6\times{10}^{-19}",
+    r"{1.6} \times 10^{-19}",
+    r"1.6 \times 10^{\,-19}",
+    r"1.6 \times 10^{- 19}",
+    r"1.6 \times \left(10^{-19}\right)",
+    r"(1.6)(10^{-19})",
+    r"\frac{1.6}{10^{19}}",
+    r"1.6 / 10^{19}",
+    "1.6e-19",
+    r"x = 1.6 \cdot 10^{-19}",
+]
+LARGER = [  # expressions with a power of ten, and a number that they are not
+    ("1/10^3", "3"),
+    ("1/10^3", "1/3"),
+    ("5/2 × 10^3", "3"),
+    ("1 1/2 × 10^6", "6"),
+    ("10^3 × 10^2", "2"),
+    ("10^3*10^2", "2"),
+    ("3e5 × 10^2", "500"),
+    ("5 x 10^3", "1000"),
+    (r"2^{3} \times 10^{2}", "100"),
+    ("2(7 · 10⁴)", "70000"),
+    (r"-(12 \times 10^2)", "1200"),
+    (r"\frac{1}{2} \times 10⁻²", "0.01"),
+    (r"\pi \times 10^3", "1000"),
+]
+LARGER_NAMES = [("10^2π", "100"), ("100", "10^2π"), ("10^2A", "100"), ("π · 10^3", "1000"), ("10^3 · π", "1000")]
+LARGER_NAMES += [("a · 10^3", "1000"), ("100 · π", "100"), ("10^2x", "100"), ("10^2 x", "100")]
+NAMES = [
+    ("10^2π", r"100\pi"),
+    ("10^2A", "100A"),
+    (r"3 \cdot 10^{2}mn", "300mn"),
+    ("10^{3}θ", "1000θ"),
+    ("10^2(x)", "100x"),
+]
+
+
 def test_mathematics_is_compared_by_math_verify_where_it_is_installed(monkeypatch):
     pytest.importorskip("math_verify")
     for text, answer, want in (
@@ -144,9 +185,9 @@ def test_mathematics_is_compared_by_math_verify_where_it_is_installed(monkeypatc
         (r"\boxed{18\%}", "0.18", 1.0),
         (r"\boxed{1.6 \times 10^{-19}}", "1.6e-19", 1.0),  # math-verify reads no exponents, and rounds these to 0
         ("It is 1.6e-19.", r"\boxed{1.6 \times 10^{-19}\text{ C}}", 1.0),
-        ("It is 1.6×10⁻¹⁹ C", "1.6e-19", 1.0),
+        ("#### 1.6×10⁻¹⁹ C", "1.6e-19", 1.0),
         (r"\boxed{6.02 \cdot 10^{23}}", "602000000000000000000000", 1.0),
-        (r"It is $6.02*10^23$.", r"6.02\times10^{23}", 1.0),
+        (r"#### $6.02*10^23$.", r"6.02\times10^{23}", 1.0),
         (r"\boxed{1.6 \times 10^{-19}}", r"1.5 \times 10^{-19}", 0.0),
         (r"\boxed{10^{-20}}", "10^{-19}", 0.0),
         (r"\boxed{10^{-3}}", "1e-3", 1.0),
@@ -157,6 +198,11 @@ def test_mathematics_is_compared_by_math_verify_where_it_is_installed(monkeypatc
         (r"\boxed{2^{10^2}}", "1e2", 0.0),
         (r"\boxed{x^3 \times 10^2}", "300", 0.0),
         (r"\boxed{10^{2}!}", "100", 0.0),
+        *((rf"\boxed{{{each}}}", r"1.6 \times 10^{-19}", 1.0) for each in ALIKE),
+        *((rf"\boxed{{{each}}}", number, 0.0) for each, number in (*LARGER, *LARGER_NAMES)),
+        *((f"#### {each}", number, 0.0) for each, number in LARGER),
+        *((f"It is {each}.", number, 0.0) for each, number in LARGER),
+        *((rf"\boxed{{{one}}}", other, 1.0) for one, other in NAMES),
         ("It is 17.9999999", r"\$18.00", 0.0),
         ("It is 1799.9999999", "1{,}800.0", 0.0),
         ("#### 17.9999999 kg", "18.0 kg", 0.0),
