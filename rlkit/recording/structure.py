@@ -80,7 +80,7 @@ def kind(value: object) -> list[object]:
 def of_kind(name: str, detail: list[object], items: list[Any]) -> object:  # Any: pairs where it is a kind of dict
     """The collection of this kind with these items. Raises: TypeError, ValueError or LookupError for a changed file."""
     match name, detail:
-        case "deque", [int() | None as most] if most is None or most < 2**63:
+        case "deque", [int() | None as most] if most is None or 0 <= most < 2**63:
             return deque(items, most)
         case "defaultdict", [str(made)]:
             return defaultdict(MADE[made], items)

@@ -20,7 +20,7 @@ from rlkit.text.rewards import PlacedReward, ReadsPolicies, Reward
 
 LARGEST = 1e18  # largest reward: the squares of rewards must fit into float32, for their deviation
 ALLOWED = "a number from -1e18 to 1e18"
-MUTABLE = (list, dict, tuple, set, deque, np.ndarray)  # kinds of columns that a function may change
+MUTABLE = (list, dict, set, deque, np.ndarray)  # kinds of columns that a function may change
 NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 Columns = Mapping[str, Sequence[object]]
 Placed = list[tuple[int | None, float]]  # rewards, each with the end of its part of the text; None: of the whole text

@@ -76,7 +76,17 @@ def test_collections_of_the_standard_library_stay_what_they_are(tmp_path: Path) 
 
 @pytest.mark.parametrize(
     "held",
-    [["os"], ["deque", -1], ["deque", 10**30], ["deque"], ["defaultdict", "eval"], ["Counter"], ["set"], ["set", 1]],
+    [
+        ["os"],
+        ["deque", -1],
+        ["deque", 10**30],
+        ["deque", -(10**30)],
+        ["deque"],
+        ["defaultdict", "eval"],
+        ["Counter"],
+        ["set"],
+        ["set", 1],
+    ],
 )
 def test_a_collection_that_a_changed_file_names_is_no_other(held: list[Any]) -> None:
     with pytest.raises((LookupError, TypeError, ValueError)):
