@@ -141,6 +141,8 @@ def write(problem: Problem, best: Trial, path: Path, heads: Sequence[str]) -> No
     file = config.from_file(Path(told["config"]), named) if "config" in told else named
     keys = [key.split(".") if "." in key else ["run", key] for key in told if key != "config"]
     keys += [[section, *key.split(".")] for section in config.SECTIONS for key in file.section(section)]
+    if ["run", "measure"] in keys and resolved["run"]["measure"] == "best":
+        keys.append(["run", "evaluations"])  # a search makes ten, and a run alone one
     if ["algo", "preset"] in keys:  # the keys of the preset replace it
         keys = [key for key in keys if key != ["algo", "preset"]] + [["algo", key] for key in problem.given.algo]
     kept: Sections = {"algo": {"name": resolved["algo"]["name"]}, "env": {"name": resolved["env"]["name"]}}

@@ -117,7 +117,8 @@ class Problem:
     @cached_property
     def given(self) -> config.Given:
         """The configuration of a run with default settings."""
-        words = {"algo": self.line["algo"].plugin, "env": self.line["env"].plugin, "device": "cpu", **self.fixed}
+        keys = plan.over(plan.defaults(self.fixed), self.fixed)
+        words = {"algo": self.line["algo"].plugin, "env": self.line["env"].plugin, "device": "cpu", **keys}
         return config.read([f"{key}={value}" for key, value in words.items()])
 
     @cached_property

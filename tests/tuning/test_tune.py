@@ -268,3 +268,11 @@ def test_a_file_for_all_runs_says_how_they_are_measured(tmp_path: Path, carried:
     conduct.conduct(*parse([*words, f"out={tmp_path / 'out'}"]), "python -m rlkit.tune ...")
     found = config.read([f"config={tmp_path / 'out' / 'best.yaml'}"]).run
     assert [found[key] for key in ("measure", "evaluations", "validation_episodes")] == ["best", 3, 3]
+
+
+@pytest.mark.slow
+def test_the_best_evaluation_may_be_measured_without_a_number_of_them(tmp_path: Path, carried: list[str]) -> None:
+    """A search makes ten; its best.yaml says so, as a run alone makes one."""
+    conducted(tmp_path / "out", "measure=best", "trials=2")
+    found = config.read([f"config={tmp_path / 'out' / 'best.yaml'}"]).run
+    assert (found["measure"], found["evaluations"]) == ("best", 10)
