@@ -84,7 +84,7 @@ def weighted(each: Tensor, weight: Tensor) -> Tensor:
     if tape is None:
         return (each * weight).sum()
     loss = (each.detach() * weight).sum()
-    tape.note((loss,), lambda g: taped.add_gradient(each, g * weight.to(each.dtype)))
+    tape.note((loss,), lambda g: taped.add_gradient(each, g * weight.to(each.dtype)), reads=(weight,))
     return loss
 
 
@@ -104,8 +104,9 @@ def policy_gradient(log_prob: Tensor, advantage: Tensor) -> Tensor:
     tape = None if advantage.requires_grad else taped.holding(log_prob)
     if tape is None:
         return -advantage * log_prob
-    each = -advantage * log_prob.detach()
-    tape.note((each,), lambda g: taped.add_gradient(log_prob, g * -advantage))
+    loss = -advantage
+    each = loss * log_prob.detach()
+    tape.note((each,), lambda g: taped.add_gradient(log_prob, g * loss))
     return each
 
 

@@ -24,7 +24,7 @@ class Tape:
     """Records computations with hand-written gradients while it is open. The loop opens one around each loss."""
 
     def __init__(self) -> None:
-        self.notes: list[tuple[tuple[Tensor, ...], Callable[..., None]]] = []
+        self.notes: list[tuple[tuple[Tensor, ...], Callable[..., None], list[tuple[Tensor, int]]]] = []
         self.leaves: set[int] = set()  # ids of all results, which the notes keep alive
 
     def __enter__(self) -> Self:
@@ -34,20 +34,23 @@ class Tape:
     def __exit__(self, *_: object) -> None:
         _open.tape = self._before
 
-    def note(self, results: tuple[Tensor, ...], back: Callable[..., None]) -> tuple[Tensor, ...]:
-        """Make the results leaves; `back` is called with the gradient of each, or None."""
+    def note(
+        self, results: tuple[Tensor, ...], back: Callable[..., None], reads: tuple[Tensor, ...] = ()
+    ) -> tuple[Tensor, ...]:
+        """Make the results leaves; `back` is called with the gradient of each, or None, and reads `reads` then."""
         for x in results:
             x.requires_grad_()
             self.leaves.add(id(x))
-        self.notes.append((results, back))
+        self.notes.append((results, back, [(x, x._version) for x in reads if not x.is_inference()]))
         return results
 
     def backward(self, loss: Tensor) -> None:
         """Add the gradients of a loss to those of the parameters: by autograd as far as the leaves, then by hand.
 
-        Raises: UserError where somebody went backward before, which ended at the leaves.
+        Raises: UserError where somebody went backward before, which ended at the leaves, and where the loss has written
+        into what is needed to go back.
         """
-        if any(x.grad is not None for results, _ in self.notes for x in results):
+        if any(x.grad is not None for results, *_ in self.notes for x in results):
             raise UserError(
                 "loss calls backward() itself on what a network computed by hand, and no parameter gets that gradient: "
                 "give policy.fast=false, or call it in after_step"
@@ -57,10 +60,16 @@ class Tape:
         else:
             torch.autograd.backward(loss)
         with torch.no_grad():
-            for results, back in reversed(self.notes):
+            for results, back, reads in reversed(self.notes):
                 gradients = [x.grad for x in results]
-                if any(gradient is not None for gradient in gradients):
-                    back(*gradients)
+                if all(gradient is None for gradient in gradients):
+                    continue
+                if any(x._version != before for x, before in reads):  # of which torch keeps count
+                    raise UserError(
+                        "loss writes into a tensor that a network or a loss of rlkit has read before, and that its "
+                        "gradient needs as it was: write into a copy, x.clone()"
+                    )
+                back(*gradients)
 
 
 def recording() -> Tape | None:
@@ -109,7 +118,7 @@ def tanh(x: Tensor) -> Tensor:
         return x.tanh()
     with torch.no_grad():
         y = x.tanh()
-    tape.note((y,), lambda gradient: add_gradient(x, gradient * (1 - y.square())))
+    tape.note((y,), lambda gradient: add_gradient(x, gradient * (1 - y.square())), reads=(y,))
     return y
 
 

@@ -15,7 +15,8 @@ def pick(values: Tensor, action: Tensor) -> Tensor:
     if tape is None:
         return values.gather(-1, index).squeeze(-1)
     picked = values.detach().gather(-1, index).squeeze(-1)
-    tape.note((picked,), lambda g: add_gradient(values, torch.zeros_like(values).scatter_(-1, index, g.unsqueeze(-1))))
+    back = lambda g: add_gradient(values, torch.zeros_like(values).scatter_(-1, index, g.unsqueeze(-1)))  # noqa: E731
+    tape.note((picked,), back, reads=(action,))
     return picked
 
 
@@ -31,6 +32,7 @@ def categorical(logits: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         log_prob, entropy = pick(log_p, action), -(p * log_p).sum(-1)
     if tape is None:
         return log_prob, entropy
+    own = entropy.clone()  # a metric may be computed in place of what is returned
 
     def back(by_log_prob: Tensor | None, by_entropy: Tensor | None) -> None:
         found = torch.zeros_like(p)
@@ -38,10 +40,10 @@ def categorical(logits: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
             found = p * -by_log_prob.unsqueeze(-1)
             found.scatter_add_(-1, action.unsqueeze(-1), by_log_prob.unsqueeze(-1))
         if by_entropy is not None:
-            found -= by_entropy.unsqueeze(-1) * p * (log_p + entropy.unsqueeze(-1))
+            found -= by_entropy.unsqueeze(-1) * p * (log_p + own.unsqueeze(-1))
         add_gradient(logits, found)
 
-    tape.note((log_prob, entropy), back)
+    tape.note((log_prob, entropy), back, reads=(action,))
     return log_prob, entropy
 
 
@@ -113,5 +115,5 @@ def squashed(out: Tensor, noise: Tensor, low: float, high: float) -> tuple[Tenso
         by_log_std = (by_log_std + by_u * spread) * ((raw >= low) & (raw <= high))
         add_gradient(out, torch.cat([by_u, by_log_std], -1))
 
-    tape.note((action, log_prob), back)
+    tape.note((action, log_prob), back, reads=(action,))
     return action, log_prob

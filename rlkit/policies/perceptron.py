@@ -1,6 +1,7 @@
 """Multi-layer perceptrons: on a CPU their forward and backward passes are written out."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -47,7 +48,8 @@ class Perceptron(nn.Sequential):
         learning = [(weight.requires_grad, bias.requires_grad) for weight, bias in layers]  # now, not at the way back
         if tape is None or not (into or any(map(any, learning))):
             return out
-        tape.note((out,), lambda gradient: backward(gradient, inputs, layers, learning, parts.tanh, into))
+        back = partial(backward, inputs=inputs, layers=layers, learning=learning, tanh=parts.tanh, into=into)
+        tape.note((out,), back, reads=(x, *(weight for weight, _ in layers[not into :])))
         return out
 
     def _found(self) -> "Parts":
