@@ -33,6 +33,7 @@ def accumulate(
     with adding:
         parts = split(mine_of(check_rows(batch, algo.policy.memoryless), algo.divides), size)
         for part, counts in in_step(parts, batch):
+            mask = part["mask"].clone()
             with Tape() as tape:
                 loss, metrics = loss_of(algo, algo.loss(part))
             adding.check()
@@ -45,7 +46,7 @@ def accumulate(
             # Copies: a loss may fill the same tensor for the next part, and the step changes parameters.
             learned.append((part, {name: x.clone() for name, x in measures.items() if isinstance(x, Tensor)}))
             if measured:
-                meter.add(measures, part["mask"])
+                meter.add(measures, mask)
     if not algo.divides:
         shards.undo_sums(algo.policy.parameters())
     if together:

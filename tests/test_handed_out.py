@@ -16,10 +16,12 @@ from rlkit import new, run, spaces
 from rlkit.api import Elementwise
 from rlkit.buffers import Replay, Rollout
 from rlkit.control import Batched, ControlEnv, TabularEnv, from_outcomes
+from rlkit.control.video import frames
 from rlkit.loop import as_played, learn, walk
 from rlkit.meter import Meter
 from rlkit.policies import ActorCritic, Network
 from rlkit.recording.undo import noted
+from rlkit.scores import Scores, checked
 from rlkit.settings import plugins, sections
 from rlkit.text.judging import Judge
 from rlkit.text.scoring import Rewards
@@ -253,13 +255,80 @@ def test_after_step_gets_each_metric_as_it_was() -> None:
 
 
 def test_a_reward_may_change_columns_of_any_collection() -> None:
-    def spoils(prompts: list[str], completions: list[str], words: list[Any], **columns: Any) -> list[float]:
-        found = [float(len(each) + len(each_pair[0])) for each, each_pair in zip(words, columns["pairs"], strict=True)]
-        for each, pair in zip(words, columns["pairs"], strict=True):
+    def spoils(prompts: list[str], completions: list[str], words: list[Any]) -> list[float]:
+        found = [float(len(each)) for each in words]
+        for each in words:
             each.clear()
-            pair[0].clear()
         return found
 
-    columns = {"words": [{"a", "b"}, deque("a")], "pairs": [([1],), ([],)]}
     for _ in range(2):
-        assert Rewards([spoils])(["?"] * 2, ["x", "y"], columns).score == [3.0, 1.0]
+        assert Rewards([spoils])(["?"] * 2, ["x", "y"], {"words": [{"a", "b"}, deque("a")]}).score == [2.0, 1.0]
+
+
+class Reused(Walk):
+    """Shows one array, into which it writes."""
+
+    def observe(self) -> Any:
+        self.shown = vars(self).get("shown", np.zeros((self.num_envs, 2), np.float32))
+        self.shown[:] = self.state.T
+        return self.shown
+
+
+class Last(ActorCritic):
+    """Acts by how far its observation has moved."""
+
+    copies = True
+    last: torch.Tensor | None = None
+
+    def act(self, observation: torch.Tensor, greedy: bool = False) -> torch.Tensor:
+        before, self.last = self.last, observation.clone() if self.copies else observation
+        known = before is not None and before.shape == observation.shape
+        moved = (observation - before)[:, 0] if known else torch.zeros(len(observation))
+        return torch.where(moved > 0, 0, 2)
+
+
+def test_a_policy_may_remember_its_observation() -> None:
+    found = []
+    for copies in (True, False):
+        env = ControlEnv(Reused, 3, seed=0, device="cpu", source="walk")
+        policy = Last(env, Network(hidden=(8,)))
+        policy.copies = copies
+        found.append(env.rollout(policy, steps=9)["action"])
+        found.append(env.evaluate(policy, 4).score)
+    assert torch.equal(found[0], found[2]) and torch.equal(found[1], found[3]) and bool((found[0] == 0).any())
+
+
+def test_a_frame_shows_what_the_policy_was_given() -> None:
+    class Scales(ActorCritic):
+        def act(self, observation: torch.Tensor, greedy: bool = False) -> torch.Tensor:
+            observation /= 10
+            return super().act(observation, greedy)
+
+    env = environment("cartpole", rows=2)
+    plain, scaled = (frames(env, kind(env, Network(hidden=(8,))), 0, draw=False) for kind in (ActorCritic, Scales))
+    assert plain[0]["observation"] == scaled[0]["observation"] and plain[0]["value"] == scaled[0]["value"]
+
+
+def test_scores_of_a_measurement_are_no_others() -> None:
+    env, score, length = environment("cartpole", rows=2), torch.ones(2), torch.ones(2)
+    kept = checked(env, Scores(score, length))
+    score.fill_(5)
+    length.fill_(5)
+    assert kept.score.tolist() == kept.length.tolist() == [1, 1]
+
+
+def test_metrics_are_over_the_steps_that_were_learned_from() -> None:
+    found = []
+    for writes in (False, True):
+        algo, meter = on_text("reinforce", env := RaggedText(rows=4)), Meter()
+        loss = algo.loss
+
+        def halved(batch: TensorDict, loss: Any = loss, writes: bool = writes) -> Any:
+            batch = batch if writes else batch.clone()
+            batch["mask"][:, ::2] = False
+            return loss(batch)
+
+        algo.loss = halved
+        walk(algo, env, meter)
+        found.append(meter.read()["entropy"])
+    assert found[0] == found[1]

@@ -66,7 +66,8 @@ def check_act(policy: Acts) -> None:
 
 def chosen(policy: Acts, observation: Array, device: torch.device, greedy: bool, space: "AnySpace | None") -> Array:
     """What a policy does in each row. Raises: UserError where one of the user's own returns something else."""
-    action: object = policy.act(torch.from_numpy(observation).to(device), greedy=greedy)
+    # A copy: the policy may remember it, or write into it, and the memory may be that of the environment.
+    action: object = policy.act(torch.from_numpy(observation).to(device, copy=True), greedy=greedy)
     wanted = (len(observation), *(spaces.action_shape(space)[0] if space is not None else ()))
     if isinstance(action, Tensor) and action.shape == wanted:
         array: Array = action.cpu().numpy()

@@ -96,12 +96,12 @@ def _play(copies: Copies, env: ControlEnv, policy: Acts, greedy: bool, look: Cal
     found: list[Frame] = []
 
     def frame(seen: Array) -> Frame:
-        value = _value(policy, torch.from_numpy(seen).to(env.device))
+        value = _value(policy, torch.from_numpy(seen).to(env.device, copy=True))  # it may write into it, as `act` may
         return Frame(image=look(copies), observation=seen[0].tolist(), action=None, reward=0.0, value=value)
 
     policy = at_play(policy, copies)
     for _ in range(env.patience):
-        observation = torch.from_numpy(copies.observation).to(env.device)
+        observation = torch.from_numpy(copies.observation).to(env.device, copy=True)
         action = policy.act(observation, greedy=greedy).cpu().numpy()
         now = frame(copies.observation)
         successor, reward, terminated, done = copies.step(action)
