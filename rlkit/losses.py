@@ -137,7 +137,8 @@ def clipped_surrogate(log_ratio: Tensor, advantage: Tensor, low: float, high: fl
     free, bound = ratio * loss, ratio.clamp(1 - low, 1 + high) * loss
     each = torch.maximum(free, bound)
     if tape is not None:
-        tape.note((each,), lambda g: taped.add_gradient(log_ratio, g * free * ((free >= bound) & (near == x))))
+        slope = free * ((free >= bound) & (near == x))
+        tape.note((each,), lambda g: taped.add_gradient(log_ratio, g * slope))
     return each
 
 

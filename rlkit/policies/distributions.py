@@ -97,7 +97,7 @@ def squashed(out: Tensor, noise: Tensor, low: float, high: float) -> tuple[Tenso
     tape = recording() if out.is_leaf else None
     with torch.no_grad() if tape else nullcontext():
         mean, raw = out.chunk(2, -1)
-        log_std = raw.clamp(low, high)
+        log_std, within = raw.clamp(low, high), (raw >= low) & (raw <= high)
         spread = log_std.exp() * noise
         u = mean + spread
         action = u.tanh()
@@ -112,7 +112,7 @@ def squashed(out: Tensor, noise: Tensor, low: float, high: float) -> tuple[Tenso
         if by_log_prob is not None:
             each = by_log_prob.unsqueeze(-1)
             by_u, by_log_std = by_u + 2 * action.detach() * each, by_log_std - each
-        by_log_std = (by_log_std + by_u * spread) * ((raw >= low) & (raw <= high))
+        by_log_std = (by_log_std + by_u * spread) * within
         add_gradient(out, torch.cat([by_u, by_log_std], -1))
 
     tape.note((action, log_prob), back, reads=(action,))

@@ -49,7 +49,7 @@ class Perceptron(nn.Sequential):
         if tape is None or not (into or any(map(any, learning))):
             return out
         back = partial(backward, inputs=inputs, layers=layers, learning=learning, tanh=parts.tanh, into=into)
-        tape.note((out,), back, reads=(x, *(weight for weight, _ in layers[not into :])))
+        tape.note((out,), back, reads=needed(x, layers, learning, into))
         return out
 
     def _found(self) -> "Parts":
@@ -195,6 +195,13 @@ def backward(
                 torch.ops.aten.threshold_backward.grad_input(g, h, 0, grad_input=g)
         elif into:
             add_gradient(x, (torch.mm(weight.t(), g.t()).t() if narrow(weight) else g @ weight).reshape(x.shape))
+
+
+def needed(x: Tensor, layers: Sequence[Layer], learning: Sequence[tuple[bool, bool]], into: bool) -> tuple[Tensor, ...]:
+    """What comes from outside and `backward` reads: x, where W_1 learns, and W_l, where something before it does."""
+    before = [into or any(map(any, learning[:i])) for i in range(len(layers))]
+    weights = tuple(weight for (weight, _), needs in zip(layers, before, strict=True) if needs)
+    return (x, *weights) if learning[0][0] else weights
 
 
 def add_product(weight: Tensor, g: Tensor, h: Tensor) -> None:

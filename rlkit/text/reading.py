@@ -59,12 +59,11 @@ _POWER = re.compile(rf"(?<![^\W\d_\\])({_UNIT})\^(?:[23]|\{{[23]\}})(?![0-9])") 
 _SPACING = re.compile(r"\\(?:left|right|displaystyle|quad|qquad)(?![a-zA-Z])|\\[!,;:\s()\[\]]|~")
 _DEGREES = re.compile(r"\^?\{?\\(?:circ|degree)\}?(?![a-zA-Z])")
 _GROUPED = re.compile(r"(?<![0-9.,])[1-9][0-9]{0,2}(?:[\u00a0\u2009\u202f’][0-9]{3})+(?![0-9])")  # 1 234 567
-# A power of ten, maybe with a factor, as all of an expression but what it is called and its unit.
+# A power of ten, maybe with a factor and a unit, where runs of spaces are one space.
 _OF_TEN = re.compile(
-    rf"(?P<before>(?:[^\n]*[=≈])?\s*\$?\s*[-+−–]?\s*)(?:\{{?(?P<factor>{_DIGITS})\}}?\s*(?:\\times|\\cdot|[×·⋅*])\s*)?"
-    r"\{?10\}?\s*(?:\^\s*(?P<plain>[-+−–]?[0-9]{1,2})|\^\s*\{\s*(?P<braced>[-+−–]?\s*[0-9]{1,2})\s*\}"
-    r"|(?P<raised>[⁻⁺]?[⁰¹²³⁴-⁹]{1,2}))(?P<after>(?:\s|\\(?:text|mathrm)\b|\\?[%$]|\.?$).*)?",
-    re.DOTALL,
+    rf"(?P<sign>[-+−–]?) ?(?:(?P<factor>{_DIGITS}) ?(?:\\times|\\cdot|[×·⋅*]) ?)?10 ?"
+    r"(?:\^ ?(?P<plain>[-+−–]?[0-9]{1,2})|\^ ?\{ ?(?P<braced>[-+−–]? ?[0-9]{1,2}) ?\}|(?P<raised>[⁻⁺]?[⁰¹²³⁴-⁹]{1,2}))"
+    r"(?P<unit> ?\\(?:text|mathrm)\{[^{}]*\}| [a-zA-ZµΩ]{1,5}(?:/[a-zA-Z]{1,5})?)?"
 )
 # Separators of Arabic numbers, the slash of fractions, and hyphens that are written for a minus.
 _SIGNS = {0x066B: ".", 0x066C: ",", 0x2044: "/", **dict.fromkeys((0x2010, 0x2011, 0xFE63, 0xFF0D), "-")}
@@ -125,12 +124,14 @@ def rewritten(text: str) -> str | None:
 
 def short_power(text: str) -> str:
     r"""An expression with 1.6e-19 for 1.6 \times 10^{-19}, and 1e-3 for 10^{-3}; any other as it is."""
-    found = _OF_TEN.fullmatch(_SPACING.sub(" ", text))
+    found = None
+    if len(text) <= _LONGEST:
+        found = _OF_TEN.fullmatch(re.sub(r"\s+", " ", _SPACING.sub(" ", text)).strip(" $*").removesuffix("."))
     if found is None:
         return text
     power = unicodedata.normalize("NFKC", found["plain"] or found["braced"] or found["raised"])
-    power = re.sub(r"\s", "", re.sub("[−–]", "-", power))
-    return f"{found['before']}{found['factor'] or 1}e{power} {found['after'] or ''}".strip()
+    number = f"{found['sign']}{found['factor'] or 1}e{re.sub('[−–]', '-', power).replace(' ', '')}"
+    return f"{number} {found['unit'].strip()}" if found["unit"] else number
 
 
 def _last(text: str) -> re.Match[str] | None:
