@@ -62,7 +62,7 @@ class DAPO(GRPO):
         played: list[TensorDict] = []
         found = 0
         while found < self.rows and len(played) < self.config.tries:
-            played.append(super().rollout(env))
+            played.append(super().rollout(env).clone())  # what made it may fill the same tensors again
             found += int(group_scores.differ(played[-1]["score"]).sum())
         if not found:
             raise Exhausted(

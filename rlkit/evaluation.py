@@ -18,6 +18,7 @@ from rlkit.paths import as_written, home
 from rlkit.policies import discount
 from rlkit.progress import restore_policy
 from rlkit.recording.files import parse, read_text, replacing, write_atomically
+from rlkit.recording.twins import copied
 from rlkit.recording.undo import as_before
 from rlkit.scores import checked
 from rlkit.seeding import drawn_apart
@@ -156,7 +157,7 @@ def measured(subject: Subject, asked: Evaluate) -> tuple[Report, Scores]:
     from the global generators, such as an environment or a reward of somebody's own, draws by the seed and the split,
     as in the run itself.
     """
-    env, drawn = subject.env, subject.env.state_dict()
+    env, drawn = subject.env, copied(subject.env.state_dict())
     try:
         with drawn_apart(env.seed, asked.split):
             return _measured(subject, asked)
@@ -182,8 +183,10 @@ def _measured(subject: Subject, asked: Evaluate) -> tuple[Report, Scores]:
         n = asked.samples or max(asked.pass_at)
         with as_before(subject.algo, env):
             found |= pass_at(env, policy, asked.pass_at, n, asked.episodes, asked.split)
-    if exact := env.exact(policy, discount(subject.algo.config)):
-        found["exact"] = exact
+    with as_before(subject.algo, env):
+        exact = env.exact(policy, discount(subject.algo.config))
+    if exact:
+        found["exact"] = {**exact}
     return found, greedy
 
 
@@ -265,7 +268,8 @@ def film(subject: Subject, asked: Evaluate, here: Path) -> Path:
     path, env, policy = home(asked.video or ""), subject.env, subject.policy
     held = here / path
     assert isinstance(env, ControlEnv) and isinstance(policy, Acts), "refused before"
-    drawn = frames(env, policy, 0, asked.split)
+    with as_before(subject.algo, env):
+        drawn = frames(env, policy, 0, asked.split)
     with as_written(held, path), replacing(held) as file:
         write_gif(drawn, file)
     return path

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NotRequired, Protocol, TypedDict, TypeVar
 
@@ -87,9 +88,11 @@ def checked(env: Measures, found: object, finite: bool = True) -> Scores:
         raise UserError(f"{name} gave an accuracy outside of 0 to 1: let the metric of the environment be 'return'")
     metrics = {key: _numbers(name, key, values, len(found.score), finite) for key, values in found.metrics.items()}
     score = found.score.detach()
-    # Copies: an environment may fill the same tensors at its next measurement.
-    wide = score.clone() if score.dtype in (torch.float32, torch.float64) else score.double()
-    return replace(found, score=wide, length=found.length.detach().clone(), metrics=metrics)
+    # Copies: an environment may fill the same tensors and lists at its next measurement.
+    found = replace(found, score=score, length=found.length.detach(), metrics={})
+    found = deepcopy(found)
+    wide = found.score if score.dtype in (torch.float32, torch.float64) else found.score.double()
+    return replace(found, score=wide, metrics=metrics)
 
 
 def _numbers(name: str, key: str, given: object, episodes: int, finite: bool) -> list[float | None]:

@@ -163,6 +163,8 @@ class Copies:
             self.lost = info[LIFE]
             self.began |= self.lost
         self.observation = successor = self._convert(raw)
+        if done.any():  # some vector environments return arrays that a reset writes over
+            successor, reward, terminated = successor.copy(), reward.copy(), terminated.copy()
         if self.shared is not None:
             self._leave(self.shared, done, total)
         elif self.mode is AutoresetMode.NEXT_STEP:
@@ -170,12 +172,10 @@ class Copies:
             self.acting = ~done
             self._wait()
         elif done.any():
-            successor = successor.copy()  # some vector environments return arrays that a reset writes over
             if self.mode is AutoresetMode.SAME_STEP:
                 for row in np.flatnonzero(done):
                     successor[row] = spaces.one(self.observation_space, last_seen(info, self.vector)[row])
             else:
-                reward, terminated = reward.copy(), terminated.copy()
                 self.ended = np.where(done, total, self.ended)
                 if self.next_seed is not None:
                     for row in np.flatnonzero(done):

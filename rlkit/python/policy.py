@@ -96,7 +96,8 @@ class Policy:
                 "env.reset(), and then policy.predict with as many observations until the next reset"
             )
         before = policy.start(rows) if self._memory is None else self._memory
-        action, self._memory = policy.recall(observation, before, greedy)
+        action, memory = policy.recall(observation, before.clone(), greedy)
+        self._memory = memory.clone()  # the policy may fill the same tensor for another
         return action
 
     def complete(

@@ -54,8 +54,10 @@ def scores(env: Env, algo: Algorithm, episodes: int | None, when: str) -> tuple[
     with drawn_apart(env.seed, "test"), as_before(algo, env):
         found_scores = checked(env, env.evaluate(algo.policy, episodes, "test"))
     found = {when: summarize(env.metric, found_scores, True)}
-    if exact := env.exact(algo.policy, discount(algo.config)):
-        found[when]["exact"] = exact
+    with as_before(algo, env):
+        exact = env.exact(algo.policy, discount(algo.config))
+    if exact:
+        found[when]["exact"] = {**exact}
     with drawn_apart(env.seed, "test"), as_before(algo, env):
         reasoned = env.ceiling(algo.policy, episodes) if when == "before" else None
     if reasoned is not None:

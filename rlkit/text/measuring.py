@@ -116,7 +116,7 @@ class Measuring:
         if not pairs:
             return None
         sides = [[texts[pair[side]] for pair in pairs] for side in (0, 1)]
-        high, low = (model.judge([asked[best] for best, _ in pairs], side) for side in sides)
+        high, low = (model.judge([asked[best] for best, _ in pairs], side).clone() for side in sides)
         rows = [problems[repeated[best]] for best, _ in pairs]
         kinds = [problem.kind for problem in rows]
         items = [(problem.question, *attempts) for problem, *attempts in zip(rows, *sides, strict=True)]
