@@ -25,6 +25,7 @@ _NUMBER = re.compile(
 _HEADING = re.compile(rf"(?i){MARKER}(?=[^\w\n]{{0,4}}(?:step|part|case|method|phase|section)\b)")  # #### Step 3: add
 _LONGEST = 100  # digits; longer numbers are not answers, and slow to read
 _BOX = "\\boxed"
+_LETTERS = "alpha|beta|gamma|theta|lambda|omega|phi|pi"  # names of variables and constants
 _SHORT = "[mcdkn]?m|[mkµ]?g|[mcd]?l|in|ft|yd|mi|lbs?|oz|gal|qt|cup|k?wh?|k?j|k?pa|[kmg]?hz|[kmgt]b|hrs?|min|secs?|ms"
 _SHORT += "|[ap]m|st|nd|rd|th|mph|km?h|kph|usd|eur|gbp|pts?|pcs?|cal|mol|deg|rad|ppm"
 # Characters beside a number that make it part of something else, such as 2x, 2 xy, √2 or a range.
@@ -34,7 +35,7 @@ _BESIDE = re.compile(
     r"|#\s+(?:[bcefi-kn-rt-zXYZ](?!\.m)|a(?!\s+\w|\.m)|[x-zX-Z]{2,3})(?![^\W\d_])"
     r"|(?<![^\W\d_])/|/(?![^\W\d_])"  # km/h is a unit
     r"|\b(?i:minus|negative)\s?#"  # minus 5 is not the number 5
-    r"|\b(?:sqrt|sin|cos|tan|log|ln|exp)\s?\(?\s?#|#\s?(?:sqrt|sin|cos|tan|log|ln|exp)(?![^\W\d_])"
+    rf"|\b(?:sqrt|sin|cos|tan|log|ln|exp)\s?\(?\s?#|#\s?(?:sqrt|sin|cos|tan|log|ln|exp|{_LETTERS})(?![^\W\d_])"
 )
 # What stands before or after a number that is only a part: 10^2, 10², 2*10^3, 5-6, 3,5, 3:30, 1 234, 2π, √4, x_1.
 _POWER_BEFORE, _POWER_AFTER = re.compile(r"(?:\^\s?[({]?|\b(?i:negative)\s?)[-−]?$"), re.compile(r"[¹²³⁰⁴-⁹⁻]")
