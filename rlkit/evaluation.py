@@ -200,10 +200,8 @@ def pass_at(
     env: Env, policy: Policy, ks: Sequence[int], n: int, episodes: int | None, split: Split
 ) -> dict[str, Interval]:
     """Sample n answers per problem; for each k, pass@k as a mean over problems with its interval."""
-    scores = torch.stack(
-        [env.evaluate(policy, episodes, split, greedy=False).score.clone() for _ in range(n)]
-    )  # [n, problems]
-    correct = (scores > 0.5).sum(0).tolist()
+    found = [env.evaluate(policy, episodes, split, greedy=False).score.clone() for _ in range(n)]
+    correct = (torch.stack(found) > 0.5).sum(0).tolist()  # [problems]
     return {f"pass@{k}": interval(np.array([pass_at_k(n, c, k) for c in correct])) for k in ks}
 
 
