@@ -33,7 +33,7 @@ def accumulate(
     with adding:
         parts = split(mine_of(check_rows(batch, algo.policy.memoryless), algo.divides), size)
         for part, counts in in_step(parts, batch):
-            mask = part["mask"].clone()
+            mask = part["mask"].clone() if measured else None  # the loss may write into it
             with Tape() as tape:
                 loss, metrics = loss_of(algo, algo.loss(part))
             adding.check()
@@ -45,7 +45,7 @@ def accumulate(
             measures = detached(metrics)
             # Copies: a loss may fill the same tensor for the next part, and the step changes parameters.
             learned.append((part, {name: x.clone() for name, x in measures.items() if isinstance(x, Tensor)}))
-            if measured:
+            if mask is not None:
                 meter.add(measures, mask)
     if not algo.divides:
         shards.undo_sums(algo.policy.parameters())

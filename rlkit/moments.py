@@ -119,15 +119,13 @@ def _check_options(group: Mapping[str, object], made: Mapping[str, object]) -> N
     """Refuse options of one group of other types than it was made with. Raises: TypeError or ValueError."""
     for key, first in {"initial_lr": 0.0, **made}.items():  # a user's own keys may hold anything
         given = group.get(key, first if key == "initial_lr" else None)
+        if given is None and key in KERNELS and key in group:
+            continue
         if isinstance(first, tuple | list):
             if not isinstance(given, tuple | list) or len(given) != len(first):
                 raise TypeError(f"{key} is {given!r}")
             check_numbers(given)
-        elif (
-            type(given) is not type(first)
-            and not _is_kind(given, first)
-            and not (key in KERNELS and key in group and given is None)
-        ):
+        elif type(given) is not type(first) and not _is_kind(given, first):
             raise TypeError(f"{key} is {given!r}")
         low = -LARGEST if key == "dampening" else 0
         for x, old in zip(_each(given), _each(first), strict=True):

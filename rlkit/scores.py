@@ -89,8 +89,7 @@ def checked(env: Measures, found: object, finite: bool = True) -> Scores:
     metrics = {key: _numbers(name, key, values, len(found.score), finite) for key, values in found.metrics.items()}
     score = found.score.detach()
     # Copies: an environment may fill the same tensors and lists at its next measurement.
-    found = replace(found, score=score, length=found.length.detach(), metrics={})
-    found = deepcopy(found)
+    found = deepcopy(replace(found, score=score, length=found.length.detach(), metrics={}))
     wide = found.score if score.dtype in (torch.float32, torch.float64) else found.score.double()
     return replace(found, score=wide, metrics=metrics)
 

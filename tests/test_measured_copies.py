@@ -43,7 +43,6 @@ class make(reinforce.Reinforce):
         super().__init__(config, env, network)
         self.policy = Counting(env, network)
         self.optimizer = policies.adam(self.policy, config)
-        self.first = None
 
     def rollout(self, env):
         assert self.progress or not int(self.policy.calls), "nothing has acted before the first rollout"
@@ -52,7 +51,7 @@ class make(reinforce.Reinforce):
 
 
 def test_exact_values_and_videos_leave_the_policy_as_it_was(tmp_path: Path) -> None:
-    (tmp_path / "counts.py").write_text(COUNTS.replace("        self.first = None\n", ""))
+    (tmp_path / "counts.py").write_text(COUNTS)
     keys: dict[str, Any] = {"env.slippery": False, "env.rows": 8, "iterations": 2, "evaluation_episodes": 4}
     run = rlkit.train(tmp_path / "counts.py", "frozenlake", out=tmp_path / "r", quiet=True, **keys)
     calls = int(run.policy.module.calls)  # type: ignore[union-attr, arg-type]  # of the class above
@@ -80,8 +79,6 @@ class Config:
 
 
 class Counted(ControlEnv):
-    drawn, known = {"test": 0, "validation": 0}, {}
-
     def __init__(self, *given, **keys):
         super().__init__(*given, **keys)
         self.drawn, self.known = {"test": 0, "validation": 0}, {}

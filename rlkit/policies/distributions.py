@@ -15,8 +15,11 @@ def pick(values: Tensor, action: Tensor) -> Tensor:
     if tape is None:
         return values.gather(-1, index).squeeze(-1)
     picked = values.detach().gather(-1, index).squeeze(-1)
-    back = lambda g: add_gradient(values, torch.zeros_like(values).scatter_(-1, index, g.unsqueeze(-1)))  # noqa: E731
-    tape.note((picked,), back, reads=(action,))
+    tape.note(
+        (picked,),
+        lambda g: add_gradient(values, torch.zeros_like(values).scatter_(-1, index, g.unsqueeze(-1))),
+        reads=(action,),
+    )
     return picked
 
 

@@ -125,9 +125,9 @@ def rewritten(text: str) -> str | None:
 
 def short_power(text: str) -> str:
     r"""An expression with 1.6e-19 for 1.6 \times 10^{-19}, and 1e-3 for 10^{-3}; any other as it is."""
-    found = None
-    if len(text) <= _LONGEST:
-        found = _OF_TEN.fullmatch(re.sub(r"\s+", " ", _SPACING.sub(" ", text)).strip(" $*").removesuffix("."))
+    if len(text) > _LONGEST:
+        return text
+    found = _OF_TEN.fullmatch(re.sub(r"\s+", " ", _SPACING.sub(" ", text)).strip(" $*").removesuffix("."))
     if found is None:
         return text
     power = unicodedata.normalize("NFKC", found["plain"] or found["braced"] or found["raised"])
